@@ -27,7 +27,7 @@ const RANKS = ['--devices', '2', '--dp', '1', '--tp', '2'];
 const STATIONS: readonly (readonly [station: string, files: RegExp])[] = [
   ['import', /src\/api\/models\/import\.js/],
   ['training graph', /src\/(api\/models\/training|ir\/autodiff\/)/],
-  ['questions', /src\/search\/(operator-questions|factor-families|piece-hints)\.js/],
+  ['questions', /src\/search\/(operator-facts|factor-families|piece-hints)\.js/],
   ['candidates', /src\/search\/candidates\.js/],
   ['problem', /src\/search\/(mesh-problem|group-graph|edge-costs)\.js/],
   ['elimination', /src\/solver\//],
@@ -36,7 +36,7 @@ const STATIONS: readonly (readonly [station: string, files: RegExp])[] = [
   ['walk, memory', /src\/partition\/(stage-walk|rank-memory|occupancy)\.js/],
   ['price', /src\/cost-model\//],
   ['plan.json', /src\/(strategy\/|search\/reshard-texts\.js)/],
-  ['report', /src\/(api\/reports\/(peak-memory|report|kept-state)|partition\/tensor-kinds)/],
+  ['report', /src\/(api\/reports\/(peak-memory|report|training-state)|partition\/tensor-kinds)/],
   ['segments', /src\/codegen\//],
   ['checks', /src\/(partition|program)\/check/],
   ['writing', /src\/program\/atomic\.js/],

@@ -147,7 +147,7 @@ export async function trainingParts(
 function measured(clock: PartClock): Completion {
   return {
     mode: 'dynamic_programming',
-    solve: async (graph, mesh, cluster, { axes, pinned, questions, allToAll, deadline }) => {
+    solve: async (graph, mesh, cluster, { axes, pinned, factsOf: questions, allToAll, deadline }) => {
       clock.begin('candidates');
       const sets = new Map<string, CandidateSet>();
       const merged = mergedOnce(mesh);

@@ -312,7 +312,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: "The order of the mesh's axes is part of the search",
       commands: ['autopar simulate --mesh-order AXES'],
-      tests: ['test/search/configurations/placings.test.ts'],
+      tests: ['test/search/configurations/device-mappings.test.ts'],
     },
     {
       does: 'Communication grows PP < DP < TP',
@@ -352,7 +352,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Offload of optimizer state and activations to the host, priced',
       commands: ['autopar simulate --offload all'],
-      tests: ['test/cost-model/step/offload.test.ts', 'test/search/configurations/placings.test.ts'],
+      tests: ['test/cost-model/step/offload.test.ts', 'test/search/configurations/device-mappings.test.ts'],
     },
     {
       does: 'Gradients added up and reduced in fp32 or bf16, the same in memory as on the wire (priced, no program)',
@@ -362,7 +362,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'What takes most memory at the peak, by name',
       commands: ['autopar simulate', 'autopar explain DIR --memory'],
-      tests: ['test/cost-model/step/held-tensors.test.ts'],
+      tests: ['test/cost-model/step/largest-tensors.test.ts'],
     },
     {
       does: 'Peak memory is estimated before devices are chosen',
@@ -582,7 +582,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
         'test/cost-model/measured-layers/',
         'test/cli/calibrate.test.ts',
         'test/bench/published/calibrated.slow.ts',
-        'test/search/configurations/placings.test.ts',
+        'test/search/configurations/device-mappings.test.ts',
       ],
     },
     {

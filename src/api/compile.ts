@@ -20,7 +20,7 @@ import { choosePlan } from './planning/choose-plan.js';
 import type { ComparedPlan, Formed } from './planning/compared-plans.js';
 import { unsearchedDimensions } from './planning/left-out.js';
 import { onPart } from './planning/objective.js';
-import { asSearched, keptQuestion } from './planning/proposals.js';
+import { asSearched, storedProposalRequest } from './planning/proposals.js';
 import type { ClusterSize } from './planning/search-clusters.js';
 import type { StepSearch } from './planning/search-step.js';
 import { type PlanSummary, summaryOf } from './reports/plan-summary.js';
@@ -28,7 +28,7 @@ import { type ConfigOptions, optionsOf } from './requests/annotations.js';
 import { clusterSources } from './requests/cluster-sources.js';
 import type { NestedCompileOptions } from './requests/compile-options.js';
 import { loadedPins, saveStrategy } from './requests/config-checkpoints.js';
-import { stagesAsked } from './requests/decisions.js';
+import { requestedStages } from './requests/decisions.js';
 import { inMicroBatches } from './requests/micro-batches.js';
 import { refuseUntrained } from './requests/recompute.js';
 import type { ModelOptions } from './strategies/strategy-files.js';
@@ -131,7 +131,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     decisions: {
       ...options,
       ...(axes ? { axes } : {}),
-      ...(searched ? { proposals: keptQuestion(asSearched(placed, trained, read)) } : {}),
+      ...(searched ? { proposals: storedProposalRequest(asSearched(placed, trained, read)) } : {}),
     },
     ...(training ? { training } : {}),
     ...(options.generated === undefined ? {} : { generated: options.generated }),
@@ -221,7 +221,7 @@ async function formed(
     return { imported: inPrecision(read, lowered), training };
   }
   const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
-  const stages = stagesAsked(read, { ...options, clusterHints });
+  const stages = requestedStages(read, { ...options, clusterHints });
   const configured = config?.microBatches ?? 1;
   const interleave = options.interleave ?? config?.interleave ?? 1;
   const asked: Training =

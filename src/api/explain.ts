@@ -15,7 +15,7 @@ import { offer } from '../ir/nearest.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import { type LoweredStage, meshOfOperators, type PipelineLayout } from '../partition/lower-stages.js';
-import type { AskedRoles } from '../search/operator-questions.js';
+import type { RequestedRoles } from '../search/operator-facts.js';
 import { arrivingLayouts } from '../search/reshard-texts.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -58,7 +58,7 @@ export interface Explainable {
   readonly left?: {
     readonly axes: 'roles' | 'free';
     readonly degrees: ReadonlySet<string>;
-    readonly asked?: AskedRoles;
+    readonly asked?: RequestedRoles;
   };
 }
 

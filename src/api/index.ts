@@ -2,6 +2,8 @@
  * @file The public interface: one function per verb, which checks its options as the command line does (verbs.ts).
  */
 import type { ExplainedResharding } from './explain.js';
+import type { LiveTensor, LiveTensorKind } from './reports/peak-memory.js';
+import type { TrainingStateBytes } from './reports/training-state.js';
 
 export { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
 export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
@@ -66,12 +68,12 @@ export {
   type GroupExchange,
   type ProgramExchange,
 } from './reports/exchanges.js';
-export type { KeptState } from './reports/kept-state.js';
 export type { AxisUse } from './reports/mesh-axes.js';
-export { type Held, type HeldKind, type PeakMemory, peakMemory } from './reports/peak-memory.js';
+export { type LiveTensor, type LiveTensorKind, type PeakMemory, peakMemory } from './reports/peak-memory.js';
 export { explainPlan, type PlanDetails, type PlanSummary } from './reports/plan-summary.js';
 export type { Server } from './reports/server.js';
 export { simulatePlan } from './reports/simulate-plan.js';
+export type { TrainingStateBytes } from './reports/training-state.js';
 export { type Page, type PageSection, type StepSpan, writePage } from './reports/write-page.js';
 export {
   type AnnotationEdit,
@@ -140,3 +142,12 @@ export type { VerifyResult } from './verify.js';
 
 /** @deprecated older name of `ExplainedResharding` */
 export type ExplainedRedistribution = ExplainedResharding;
+
+/** @deprecated older name of `TrainingStateBytes` */
+export type KeptState = TrainingStateBytes;
+
+/** @deprecated older name of `LiveTensor` */
+export type Held = LiveTensor;
+
+/** @deprecated older name of `LiveTensorKind` */
+export type HeldKind = LiveTensorKind;

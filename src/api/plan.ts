@@ -4,8 +4,8 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
 import type { Graph } from '../ir/graph.js';
-import { fixedParameters, withHeldWeights } from '../ir/passes/held-weights.js';
 import { withRings, zigzagAttention } from '../ir/passes/order-sequence.js';
+import { fixedParameters, withWeightsAsState } from '../ir/passes/state-weights.js';
 import { unevenHeads } from '../search/absent-factors.js';
 import { attentionMethods } from '../search/attention-methods.js';
 import { meshSizes } from '../search/pipeline/mesh-layout.js';
@@ -25,6 +25,8 @@ import { asRun } from '../strategy/staged-graph.js';
 import type { ImportedModel } from './models/import.js';
 import { asNothingFits, fastestMethod, hasRing } from './planning/open-method.js';
 import { type RecomputeEffect, recomputeEffect } from './planning/recompute-effect.js';
+import { clusterSources } from './requests/cluster-sources.js';
+import { type DecisionSources, type Decisions, decide } from './requests/decisions.js';
 import {
   checkHalves,
   idleHalves,
@@ -33,9 +35,7 @@ import {
   unusedBucket,
   unusedServer,
   zeroNotes,
-} from './requests/asked-words.js';
-import { clusterSources } from './requests/cluster-sources.js';
-import { type DecisionSources, type Decisions, decide } from './requests/decisions.js';
+} from './requests/noted-request.js';
 import { recomputedOperators } from './requests/recompute.js';
 import { orderedGraph, refuseIdleOrder } from './requests/sequence-order.js';
 
@@ -103,12 +103,12 @@ export async function plan(
   const found = await plannedAs(imported, options, within, asked, undefined, rings).catch(asNothingFits);
   // A proposal that does not fit is made again with less memory.
   if (found instanceof NothingFits && memory === 'checked') throw found;
-  const isSaid = !(found instanceof NothingFits) && (rings.size === 0 || !hasRing(found.plan));
-  return isSaid ? found : fastestMethod(planned);
+  const isValid = !(found instanceof NothingFits) && (rings.size === 0 || !hasRing(found.plan));
+  return isValid ? found : fastestMethod(planned);
 }
 
 /** The requirements of a plan, from options and files. */
-interface AskedPlan {
+interface PlanRequirements {
   readonly decided: Decisions;
   readonly request: ReturnType<typeof requestOf>;
   readonly mode: SearchMode;
@@ -124,7 +124,7 @@ async function plannedAs(
   imported: ImportedModel,
   options: NestedPlanningOptions,
   within: Pick<PlanOptions, 'memory' | 'deadline'>,
-  { decided, request: { requested: asked, notes: requestNotes }, mode, sp }: AskedPlan,
+  { decided, request: { requested: asked, notes: requestNotes }, mode, sp }: PlanRequirements,
   method?: AttentionMethod,
   rings: ReadonlySet<string> = new Set(),
 ): Promise<PlannedModel> {
@@ -135,7 +135,7 @@ async function plannedAs(
   checkHalves(requested, imported.graph);
   // With dp = 1 there are no shards to gather: weights are loaded whole.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
-  const held = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
+  const held = isCut ? withWeightsAsState(imported.graph, fixedParameters(imported.graph)) : imported.graph;
   const ordered = orderedGraph(held, sp, requested);
   const { sequence, notes: orderNotes } = ordered;
   const whole = withRings(ordered.graph, rings, sp);
@@ -167,7 +167,7 @@ async function plannedAs(
   const record = planOf(
     {
       ...found,
-      ...keptPins(pins),
+      ...placePins(pins),
       requested: asked,
       ...(sequence ? { sequence: { ...sequence, ...methodsIn(graph, found, requested.spMethod) } } : {}),
       recomputed: recompute,
@@ -230,7 +230,7 @@ function pipelinePins({ stages, schedule, virtualStages, layout, meshes }: Pipel
 }
 
 /** Pins that do not determine a strategy and stay in the plan. */
-function keptPins(pins: readonly Pin[]): Pick<SearchResult, 'places'> {
+function placePins(pins: readonly Pin[]): Pick<SearchResult, 'places'> {
   const places = new Map<string, 'device' | 'host'>();
   for (const pin of pins) {
     if (pin.kind === 'place') places.set(pin.node, pin.place);

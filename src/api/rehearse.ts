@@ -29,9 +29,9 @@ import {
 } from './rehearsal/affordable.js';
 import { bigPlan } from './rehearsal/big-plan.js';
 import { type Coverage, comparedCoverage } from './rehearsal/compared-coverage.js';
-import { checkModel } from './rehearsal/said-model.js';
 import { type SmallPlan, smallPlan } from './rehearsal/small-plan.js';
 import type { ReducedSize } from './rehearsal/smaller-models.js';
+import { checkModel } from './rehearsal/stated-model.js';
 import { type VerifyResult, verifyCompiled } from './verify.js';
 
 export interface RehearseOptions {

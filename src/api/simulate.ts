@@ -6,7 +6,7 @@
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { usualPrecision } from '../cost-model/device.js';
-import type { HeldOverTime } from '../cost-model/memory-over-time.js';
+import type { MemoryOverTime } from '../cost-model/memory-over-time.js';
 import {
   type Degrees,
   type MatmulPrecision,
@@ -18,7 +18,7 @@ import {
   usualGradientBytes,
 } from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS, USUAL_SOFTWARE } from '../cost-model/step/constants.js';
-import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
+import { type LargeTensor, largestTensors } from '../cost-model/step/largest-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
@@ -100,13 +100,13 @@ export interface Simulation extends StepPrice, WrittenModel {
   /** The stage with the least free memory. */
   readonly tightestStage: number;
   /** The largest tensors of that stage at peak memory, by name; empty if only the model's work is known. */
-  readonly largest: readonly HeldTensor[];
+  readonly largest: readonly LargeTensor[];
   /** Bytes that this stage lacks; 0 if it fits. */
   readonly missingBytes: number;
   /** The timeline of the stages in a step. */
   readonly spans: () => readonly StepSpan[];
   /** Memory of a device over a step, per stage. */
-  readonly memoryOverTime: () => readonly HeldOverTime[];
+  readonly memoryOverTime: () => readonly MemoryOverTime[];
   /** The cheapest single change that makes the step fit; null if none does, or none is needed. */
   readonly remedy: Remedy | null;
 }
@@ -144,7 +144,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     memory: options.memory,
     sequence: whole.sequence,
   });
-  const largest = heldTensors(tensors(), work, configuration, priced.tightestStage).slice(0, NAMED);
+  const largest = largestTensors(tensors(), work, configuration, priced.tightestStage).slice(0, NAMED);
   const simulation = { ...priced, largest };
   if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation, simulation.stages);
   if (simulation.fits) return simulation;

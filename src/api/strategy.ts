@@ -207,12 +207,12 @@ async function writePlan(
     return notes.map((note) => `not said: ${note}`);
   } else if (to === 'onnx') {
     const notes = await writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
-    return [...notes, ...unsaidInOnnx(plan, placed.chunks)];
+    return [...notes, ...lostInOnnx(plan, placed.chunks)];
   } else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
   return [];
 }
 
-function unsaidInOnnx({ sequence }: Plan, chunks: number): readonly string[] {
+function lostInOnnx({ sequence }: Plan, chunks: number): readonly string[] {
   const lost: string[] = [];
   if (chunks > 1) lost.push(`stages have ${chunks} chunks each`);
   if (sequence?.order === 'zigzag') lost.push('shards of the sequence are of its zig-zag order');

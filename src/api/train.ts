@@ -13,7 +13,7 @@ import {
   type RankResources,
   resourcesOf,
   type SessionOptions,
-  type WholeTensors,
+  type UnshardedTensors,
 } from '../runtime/session.js';
 import type { PlanTraining } from '../strategy/plan.js';
 import type { Saved } from './execution/checkpoints.js';
@@ -99,7 +99,7 @@ export interface TrainReport {
 /** A run, and the state of the ranks at its end: unsharded weights and optimizer state, by name. */
 export interface TrainedRun {
   readonly report: TrainReport;
-  readonly kept: WholeTensors;
+  readonly kept: UnshardedTensors;
 }
 
 /**
@@ -115,7 +115,7 @@ export async function train(options: TrainOptions): Promise<TrainReport> {
  * @param initial values of weights and of other state, by name
  * @param keeps whether all state is read at the end; checkpoints are then written only if requested
  */
-export async function trainFrom(options: TrainOptions, initial: WholeTensors, keeps: boolean): Promise<TrainedRun> {
+export async function trainFrom(options: TrainOptions, initial: UnshardedTensors, keeps: boolean): Promise<TrainedRun> {
   const { directory, signal } = options;
   const parts = await readRunnable(directory, options.model);
   const { plan, source } = parts;
@@ -155,7 +155,7 @@ interface TrainedModel {
 
 async function trainModel(
   options: TrainOptions,
-  initial: WholeTensors,
+  initial: UnshardedTensors,
   keeps: boolean,
   checkpoints: Checkpointing,
   { parts, imported, planned, training: asked, plan: training }: TrainedModel,
@@ -229,7 +229,7 @@ async function trainModel(
     return { report: { ...report, ...places }, kept: keeps ? await session.read(state) : {} };
   };
   /** Opens evaluation data; the result computes the mean loss for a given state. */
-  const openEvaluation = async (files: readonly string[]): Promise<(state: WholeTensors) => Promise<number>> => {
+  const openEvaluation = async (files: readonly string[]): Promise<(state: UnshardedTensors) => Promise<number>> => {
     onProgress('planning the evaluation');
     const { microBatches = 1 } = asked;
     const forward = await openForward({

@@ -4,7 +4,7 @@
  */
 
 import { AutoparError } from '../ir/error.js';
-import { openSession, type WholeTensors } from '../runtime/session.js';
+import { openSession, type UnshardedTensors } from '../runtime/session.js';
 import { familyOf } from './models/model-choice.js';
 import type { CompileOptions } from './options/flat-degrees.js';
 import { TRAIN_IDLE } from './options/idle.js';
@@ -27,7 +27,7 @@ type DataRun = Omit<TrainOptions, 'directory' | 'model'>;
 
 export class Trainer {
   private config: TrainerConfig = {};
-  private kept: WholeTensors = {};
+  private kept: UnshardedTensors = {};
   private isCompiled = false;
 
   /** @throws AutoparError (usage) `missing-argument` */
@@ -76,11 +76,11 @@ export class Trainer {
   }
 
   /** The model's outputs for one batch of inputs and the current weights. */
-  async predict(inputs: WholeTensors): Promise<WholeTensors> {
+  async predict(inputs: UnshardedTensors): Promise<UnshardedTensors> {
     return this.forward('outputs', async ({ session }) => (await session.step(inputs)).outputs);
   }
 
-  private async run(data: DataRun, initial: () => Promise<WholeTensors>): Promise<TrainReport> {
+  private async run(data: DataRun, initial: () => Promise<UnshardedTensors>): Promise<TrainReport> {
     const { directory } = this;
     return checked('train', { ...data, directory }, TRAIN_IDLE, async () => {
       const values = await initial();
@@ -113,7 +113,7 @@ export class Trainer {
   }
 
   /** Values by name: those of the last run, or the initial values of the compiled program. */
-  private async weights(directory: string): Promise<WholeTensors> {
+  private async weights(directory: string): Promise<UnshardedTensors> {
     if (Object.keys(this.kept).length > 0) return this.kept;
     const session = await openSession(directory);
     try {

@@ -20,7 +20,13 @@ export { OBJECTIVES } from './requests/compile-options.js';
 export { checkDegrees } from './requests/degrees.js';
 export { isPlanPath } from './requests/plan-path.js';
 export { readRecompute } from './requests/recompute-words.js';
-export { GRADIENT_SYNCS, offloadAsked, PREFERENCES, pricedOffload, requestIn } from './requests/requests.js';
+export {
+  checkedOffload,
+  GRADIENT_SYNCS,
+  PREFERENCES,
+  pricedOffload,
+  requestIn,
+} from './requests/requests.js';
 export { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from './requests/schedule-kinds.js';
 export { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS, TP_SEQUENCES } from './requests/search-modes.js';
 export { TARGETS } from './requests/targets.js';

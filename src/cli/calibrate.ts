@@ -7,7 +7,7 @@ import { calibrate } from '../api/verbs.js';
 import { AutoparError } from '../api/words.js';
 import { devicesText } from './cluster-text.js';
 import type { Command, CommandContext } from './command.js';
-import { countText, flopsText, shareText, wholeText } from './quantity.js';
+import { countText, flopsText, integerText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 
 interface CalibrateFlags {
@@ -77,9 +77,9 @@ function calibrationLines(made: Calibration, file: string | undefined): readonly
   const { cluster, rows, runs, configurations, models, skipped, scores, layers } = made;
   const used = `${countText(configurations, 'configuration')} of ${countText(models, 'model')}`;
   return [
-    `${devicesText(cluster)}: ${wholeText(runs)} of ${wholeText(rows)} runs used, ${used}, ` +
+    `${devicesText(cluster)}: ${integerText(runs)} of ${integerText(rows)} runs used, ${used}, ` +
       `${countText(layers.length, 'layer shape')}`,
-    ...Object.entries(skipped).map(([reason, count]) => `  ${wholeText(count)} not used: ${reason}`),
+    ...Object.entries(skipped).map(([reason, count]) => `  ${integerText(count)} not used: ${reason}`),
     '',
     'predictions of these runs',
     ...scoreLines(scores),
@@ -148,10 +148,10 @@ function layerLines(layers: Calibration['layers']): readonly string[] {
         software,
         precision,
         [`tp ${tp}`, ...(sp > 1 ? [`sp ${sp}`] : []), ...(ep > 1 ? [`ep ${ep}`] : [])].join(' · '),
-        wholeText(tokens),
+        integerText(tokens),
         flopsText(products),
         `${factor.toFixed(2)} ×`,
-        wholeText(runs),
+        integerText(runs),
       ]),
   );
 }

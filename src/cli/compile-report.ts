@@ -6,7 +6,7 @@ import type { ComparedPlan, CompileResult, PlanSummary } from '../api/index.js';
 import { namedDegrees } from '../api/words.js';
 import { devicesText } from './cluster-text.js';
 import { degreesText } from './degrees.js';
-import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
+import { kindsText, liveTensorLines, outsideLines, serverText, stateText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { proposalLines, proposalsJson } from './proposals-report.js';
@@ -155,7 +155,7 @@ export function summaryLines(result: PlanSummary): readonly string[] {
       : `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
     ...sequenceLines(plan),
-    ...(kept ? [`  zero       ${keptText(kept)}`] : []),
+    ...(kept ? [`  zero       ${stateText(kept)}`] : []),
     ...(server ? [`  server     ${serverText(server)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${memory}${share}`,
     ...recomputeLines(result),
@@ -289,7 +289,7 @@ function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
   return [
     ...memory.flatMap((stage) => [
       `  ${memory.length > 1 ? `stage ${stage.stage}: ` : ''}${kindsText(stage)}`,
-      ...heldLines(stage, 4),
+      ...liveTensorLines(stage, 4),
     ]),
     ...outsideLines(plan.predicted.outside ?? []),
   ];

@@ -32,14 +32,14 @@ import {
 } from '../api/words.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
-import { degreeOptions, givenDegrees } from './degrees.js';
+import { degreeOptions, requestedDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
 import { reportPlan } from './plan-page.js';
 import { gradientOptions, type ProgramFlags, programOptions, RECOMPUTED_LAYERS } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
-import { byteSize, choiceAmong, nonNegative, shareOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, integerParser, nonNegative, shareOf } from './values.js';
 import { type WriteModelFlags, writeModelIn, writeModelOption, writtenModelLines } from './write-model.js';
 
 interface CompileFlags
@@ -167,7 +167,7 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--top <k>',
       says: 'show the k best combinations of degrees (default: 1), and k runners-up of steps by their layers (5)',
-      parse: wholeNumber('--top', 1),
+      parse: integerParser('--top', 1),
     },
     {
       flags: '--config <file>',
@@ -209,7 +209,7 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--seed <n>',
       says: 'seed of random weights and verification inputs (default: 0)',
-      parse: wholeNumber('--seed', 0),
+      parse: integerParser('--seed', 0),
     },
   ],
   examples: [
@@ -256,7 +256,7 @@ async function optionsOf(flags: CompileFlags): Promise<CompileOptions> {
   return {
     ...withoutUndefined(given),
     ...writeModelIn(flags),
-    ...givenDegrees(flags),
+    ...requestedDegrees(flags),
     ...requestIn(flags),
     ...(await importOptionsOf(flags)),
     ...dispatchIn(flags),

@@ -4,7 +4,7 @@
 import type { DegreeOptions, ParallelAxis } from '../api/index.js';
 import { PARALLEL_AXES } from '../api/words.js';
 import type { CommandOption } from './command.js';
-import { wholeNumber } from './values.js';
+import { integerParser } from './values.js';
 
 const AXES: readonly { readonly axis: ParallelAxis; readonly says: string }[] = [
   { axis: 'dp', says: 'data-parallel degree: shards the batch' },
@@ -19,12 +19,12 @@ export function degreeOptions(axes: readonly ParallelAxis[] = AXES.map(({ axis }
   return AXES.filter(({ axis }) => axes.includes(axis)).map(({ axis, says }) => ({
     flags: `--${axis} <n>`,
     says,
-    parse: wholeNumber(`--${axis}`, 1),
+    parse: integerParser(`--${axis}`, 1),
   }));
 }
 
 /** The degrees that were given, without the others. */
-export function givenDegrees(options: DegreeOptions): Partial<Record<ParallelAxis, number>> {
+export function requestedDegrees(options: DegreeOptions): Partial<Record<ParallelAxis, number>> {
   const given = AXES.flatMap(({ axis }) => {
     const degree = options[axis];
     return degree === undefined ? [] : [[axis, degree] as const];

@@ -15,12 +15,12 @@ import type { Command, CommandContext } from './command.js';
 import { runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
 import { runExplainProposals } from './explain-proposals.js';
-import { heldLines, keptText, kindsText, serverText } from './memory-report.js';
+import { kindsText, liveTensorLines, serverText, stateText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
 import { differenceText, pinText, strategyText } from './reason-text.js';
 import { tableLines } from './table.js';
-import { wholeNumber } from './values.js';
+import { integerParser } from './values.js';
 
 interface ExplainFlags {
   readonly tensor?: string;
@@ -53,7 +53,7 @@ export const explainCommand: Command<ExplainFlags> = {
     {
       flags: '--alternatives <k>',
       says: `strategies of an operator to show (default: ${SHOWN})`,
-      parse: wholeNumber('--alternatives', 1),
+      parse: integerParser('--alternatives', 1),
     },
     {
       flags: '--rejected',
@@ -67,7 +67,7 @@ export const explainCommand: Command<ExplainFlags> = {
     {
       flags: '--top <k>',
       says: `operators that --pins shows (default: ${SHOWN_PINS}); combinations of which --rejected tells the memory (all)`,
-      parse: wholeNumber('--top', 1),
+      parse: integerParser('--top', 1),
     },
     {
       flags: '--memory',
@@ -94,7 +94,7 @@ export const explainCommand: Command<ExplainFlags> = {
     },
     {
       option: 'report',
-      when: (flags) => QUESTIONS.some((question) => flags[question]),
+      when: (flags) => SUBJECTS.some((question) => flags[question]),
       says: () => '--report is about the whole plan',
       hint: 'ask nothing else, or leave it out',
     },
@@ -107,15 +107,15 @@ async function runExplain(
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
-  if (QUESTIONS.every((question) => !flags[question])) return runExplainPlan({ output, signal }, directory, flags);
-  checkQuestion(flags);
+  if (SUBJECTS.every((question) => !flags[question])) return runExplainPlan({ output, signal }, directory, flags);
+  checkSubject(flags);
   if (flags.rejected || flags.sensitivity) return runExplainChosen({ output, signal }, directory, flags);
   if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
   const { tensor, op, mesh } = flags;
   if (flags.memory) {
     const { explainMemory } = await import('../api/index.js');
     const { stages, kept, server } = await explainMemory(directory, flags.model);
-    if (kept) output.print(`ZeRO ${keptText(kept)}`);
+    if (kept) output.print(`ZeRO ${stateText(kept)}`);
     if (server) output.print(`server: ${serverText(server)}`);
     const whose = server ? `the first rank of ${server.axes.join(' · ')} in` : 'each rank of';
     for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage, whose)]))
@@ -174,11 +174,11 @@ async function runExplainChosen(context: CommandContext, directory: string, flag
     : runExplainChoices(context, directory, flags);
 }
 
-const QUESTIONS = ['tensor', 'op', 'memory', 'mesh', 'pins', 'rejected', 'sensitivity'] as const;
+const SUBJECTS = ['tensor', 'op', 'memory', 'mesh', 'pins', 'rejected', 'sensitivity'] as const;
 
 /** One question is answered at a time, but for --rejected and --sensitivity, which go together. */
-function checkQuestion(flags: ExplainFlags): void {
-  const asked = QUESTIONS.filter((question) => flags[question] !== undefined);
+function checkSubject(flags: ExplainFlags): void {
+  const asked = SUBJECTS.filter((question) => flags[question] !== undefined);
   if (asked.length === 1 || asked.join() === 'rejected,sensitivity') return;
   throw new AutoparError(
     'bad-option',
@@ -198,11 +198,11 @@ const ROLE_TEXT: Readonly<Record<Exclude<TensorExplanation['role'], 'computed'>,
 
 function tensorLines(found: TensorExplanation): readonly string[] {
   const { tensor, role, dtype, shape, layouts, maker, views, blocks } = found;
-  const lies = layouts.length === 0 ? 'nothing reads it' : layouts.join(' and ');
+  const layoutLine = layouts.length === 0 ? 'nothing reads it' : layouts.join(' and ');
   return [
     `${tensor}  ${dtype} [${shape.join(', ')}], ${role === 'computed' ? `made by ${maker}` : ROLE_TEXT[role]}`,
     '',
-    `  layout  ${lies}`,
+    `  layout  ${layoutLine}`,
     ...placeLines(found.places, '  stage   '),
     ...found.transfers.map((sent) => `  sent    ${transferText(sent)}`),
     ...pinLines(found.pins),
@@ -232,7 +232,7 @@ function transferText({ from, to, bytes, when }: TensorExplanation['transfers'][
 }
 
 /** Tensors that a stage's memory is shown by. */
-const HELD = 12;
+const SHOWN_TENSORS = 12;
 
 function memoryLines(stage: PeakMemory, whose: string): readonly string[] {
   const { peakBytes, operator } = stage;
@@ -240,7 +240,7 @@ function memoryLines(stage: PeakMemory, whose: string): readonly string[] {
     `${bytesText(peakBytes)} on ${whose} stage ${stage.stage}${operator === null ? '' : `, at ${operator}`}`,
     `  ${kindsText(stage)}`,
     '',
-    ...heldLines(stage, HELD),
+    ...liveTensorLines(stage, SHOWN_TENSORS),
   ];
 }
 

@@ -10,7 +10,7 @@ import { stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText } from './quantity.js';
 import { tableLines } from './table.js';
-import { wholeNumber } from './values.js';
+import { integerParser } from './values.js';
 
 interface GroupsFlags extends DegreeOptions {
   readonly cluster?: string;
@@ -36,7 +36,7 @@ export const groupsCommand: Command<GroupsFlags> = {
     {
       flags: '--devices <n>',
       says: 'number of devices; dp takes what the other degrees leave',
-      parse: wholeNumber('--devices', 1),
+      parse: integerParser('--devices', 1),
     },
     {
       flags: '--cluster <spec>',
@@ -46,7 +46,7 @@ export const groupsCommand: Command<GroupsFlags> = {
     {
       flags: '--rank <r>',
       says: 'only the groups of this rank, its place in the mesh, and what it exchanges with whom',
-      parse: wholeNumber('--rank', 0),
+      parse: integerParser('--rank', 0),
     },
   ],
   examples: [

@@ -6,7 +6,7 @@ import type { Inspection } from '../api/index.js';
 import { shellWord } from '../api/words.js';
 import type { InspectedParameter } from './inspect-json.js';
 import type { Output } from './output.js';
-import { bytesText, countText, flopsText, wholeText } from './quantity.js';
+import { bytesText, countText, flopsText, integerText } from './quantity.js';
 import { type Column, printable, tableLines } from './table.js';
 import { trainingLines } from './training-report.js';
 
@@ -49,7 +49,8 @@ function inspectedLines(inspection: Inspection): readonly string[] {
   const functions = file.functions > 0 ? `, ${countText(file.functions, 'function')} inlined` : '';
   const trained = parameters.parameters.filter(({ trainable }) => trainable);
   const all = trained.length === parameters.parameters.length;
-  const training = all ? 'all trained' : `${wholeText(elementsOf(trained))} of them trained`;
+  const training = all ? 'all trained' : `${integerText(elementsOf(trained))} of them trained`;
+  const written = integerText(file.operators);
   const intensity = totalBytes > 0 ? `, ${Number((totalFlops / totalBytes).toPrecision(3))} FLOP per byte` : '';
   const facts: readonly ReportRow[] = [
     [
@@ -63,7 +64,7 @@ function inspectedLines(inspection: Inspection): readonly string[] {
     ],
     [
       'graph',
-      `${countText(count, 'operator')} (${wholeText(file.operators)} in the file${functions}), ${countText(layerCount, 'layer')}`,
+      `${countText(count, 'operator')} (${written} in the file${functions}), ${countText(layerCount, 'layer')}`,
     ],
     ['parameters', parameters.parameters.length === 0 ? 'none' : `${elementsText(parameters.parameters)}, ${training}`],
     ['besides', `${elementsText(parameters.buffers, 'buffer')}; ${elementsText(parameters.constants, 'constant')}`],
@@ -108,7 +109,7 @@ function openLines({ open }: Inspection): readonly string[] {
 function operatorLines({ operators, totalFlops, totalBytes }: Inspection): readonly string[] {
   const rows = operators.map(({ op, domain, count, flops, bytes }) => [
     domain === '' ? op : `${domain}.${op}`,
-    wholeText(count),
+    integerText(count),
     flopsText(flops),
     share(flops, totalFlops),
     bytesText(bytes),
@@ -180,7 +181,7 @@ function parameterLines({ parameters: { parameters } }: Inspection, all: boolean
     parameter.name,
     parameter.dtype,
     `[${parameter.shape.join(', ')}]`,
-    wholeText(parameter.elements),
+    integerText(parameter.elements),
     `${parameter.trainable ? '' : 'not trained: '}${parameter.why}`,
   ]);
   const columns = [
@@ -212,7 +213,7 @@ function largestLines(parameters: readonly InspectedParameter[]): readonly strin
       first.dtype,
       `[${first.shape.join(', ')}]`,
       count > 1 ? `× ${count}` : '',
-      wholeText(first.elements * count),
+      integerText(first.elements * count),
     ]);
   const columns = [
     { title: 'name' },
@@ -241,7 +242,7 @@ function decisionLines({ parameters: { decisions, parameters } }: Inspection, al
   });
   const shown = all ? lines.length : SHOWN;
   const rest = lines.length - shown;
-  return [...lines.slice(0, shown).flat().map(printable), ...(rest > 0 ? [`  and ${wholeText(rest)} more`] : [])];
+  return [...lines.slice(0, shown).flat().map(printable), ...(rest > 0 ? [`  and ${integerText(rest)} more`] : [])];
 }
 
 function sharedText(parameter: InspectedParameter | undefined): string {
@@ -253,21 +254,21 @@ function sharedText(parameter: InspectedParameter | undefined): string {
 function untrainedLines({ folded, parameters }: Inspection, all: boolean): readonly string[] {
   const { generated, buffers, constants } = parameters;
   const lines = parameters.parameters.flatMap(({ trainable, name, elements, why }) =>
-    trainable ? [] : [`  ${name} (${wholeText(elements)} elements): ${why}`],
+    trainable ? [] : [`  ${name} (${integerText(elements)} elements): ${why}`],
   );
   const made = generated.filter(({ place }) => place.use !== 'statistics');
   if (made.length > 0) {
     const elements = made.reduce((sum, item) => sum + item.elements, 0);
     const places = countText(made.length, 'place');
-    lines.push(`  ${wholeText(elements)} elements in ${places} of weights: constants that the graph makes itself`);
+    lines.push(`  ${integerText(elements)} elements in ${places} of weights: constants that the graph makes itself`);
   }
   for (const { name, elements, into } of folded)
-    lines.push(`  ${name} (${wholeText(elements)} elements): folded${into === null ? '' : ` into ${into}`}`);
+    lines.push(`  ${name} (${integerText(elements)} elements): folded${into === null ? '' : ` into ${into}`}`);
   const shown = all ? lines.length : SHOWN;
   const rest = lines.length - shown;
   return [
     ...lines.slice(0, shown).map(printable),
-    ...(rest > 0 ? [`  and ${wholeText(rest)} more`] : []),
+    ...(rest > 0 ? [`  and ${integerText(rest)} more`] : []),
     ...(all ? constantLines([...buffers, ...constants]) : []),
   ];
 }
@@ -295,7 +296,7 @@ function replicatedLines({ replicated, totalFlops, totalBytes }: Inspection): re
       ...(flops > 0 ? [`${share(flops, totalFlops)} of work`] : []),
       ...(bytes > 0 ? [`${share(bytes, totalBytes)} of bytes`] : []),
     ];
-    return [`  ${printable(type)} × ${wholeText(count)}, over ${over} (${parts.join(', ')})`, ...wrapped(why)];
+    return [`  ${printable(type)} × ${integerText(count)}, over ${over} (${parts.join(', ')})`, ...wrapped(why)];
   });
   const rest = replicated.reduce((sum, row) => sum + (weighs(row) ? 0 : row.count), 0);
   const more = Math.max(0, rows.length - SHOWN);
@@ -330,13 +331,13 @@ function table(
   if (rows.length === 0) return [];
   const lines = tableLines(columns, rows.slice(0, shown), widest);
   const rest = rows.length - shown;
-  return rest > 0 ? [...lines, `  and ${wholeText(rest)} more`] : lines;
+  return rest > 0 ? [...lines, `  and ${integerText(rest)} more`] : lines;
 }
 
 function elementsText(parameters: readonly InspectedParameter[], noun = 'parameter'): string {
   const bytes = parameters.reduce((sum, parameter) => sum + parameter.bytes, 0);
   if (parameters.length === 0) return `no ${noun}s`;
-  return `${wholeText(elementsOf(parameters))} in ${countText(parameters.length, noun)} (${bytesText(bytes)})`;
+  return `${integerText(elementsOf(parameters))} in ${countText(parameters.length, noun)} (${bytesText(bytes)})`;
 }
 
 function elementsOf(parameters: readonly InspectedParameter[]): number {

@@ -2,13 +2,13 @@
  * @file The options for the devices that a model is to run on.
  */
 import type { CommandOption } from './command.js';
-import { wholeNumber } from './values.js';
+import { integerParser } from './values.js';
 
 export const clusterOptions: readonly CommandOption[] = [
   {
     flags: '--devices <n>',
     says: 'number of devices (default: one CPU rank per core, two at least, eight at most)',
-    parse: wholeNumber('--devices', 1),
+    parse: integerParser('--devices', 1),
   },
   {
     flags: '--cluster <spec>',

@@ -1,7 +1,7 @@
 /**
  * @file Memory at the fullest moment, as people read it: how much of each kind, and the largest tensors by name.
  */
-import type { KeptState, OutsideBytes, PeakMemory, Server } from '../api/index.js';
+import type { OutsideBytes, PeakMemory, Server, TrainingStateBytes } from '../api/index.js';
 import { bytesText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -13,7 +13,7 @@ export function kindsText({ kinds }: PeakMemory): string {
 }
 
 /** `1 over dp: optimizer state 417 kB of 834 kB; gradients, parameters whole`. */
-export function keptText({ level, axes, parts }: KeptState): string {
+export function stateText({ level, axes, parts }: TrainingStateBytes): string {
   const named = [
     ['optimizer state', parts.state],
     ['gradients', parts.accumulator],
@@ -49,7 +49,7 @@ export function outsideLines(outside: readonly OutsideBytes[]): readonly string[
 }
 
 /** The `most` largest tensors, and the total of the others. */
-export function heldLines({ held, others, peakBytes }: PeakMemory, most: number): readonly string[] {
+export function liveTensorLines({ held, others, peakBytes }: PeakMemory, most: number): readonly string[] {
   const shown = held.slice(0, most);
   const rest = held.slice(most);
   const count = rest.length + others.count;

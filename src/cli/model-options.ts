@@ -5,7 +5,7 @@ import type { ImportOptions } from '../api/index.js';
 import { AutoparError, FAMILY_NAMES } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { listText } from './quantity.js';
-import { nameAndValue, repeatedValues, sizes, wholeNumber } from './values.js';
+import { integerParser, nameAndValue, repeatedValues, sizes } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
 export interface ModelFlags {
@@ -22,7 +22,7 @@ export const dimensionOptions: readonly CommandOption[] = [
   {
     flags: '--dim <name=n>',
     says: 'bind a dimension by name, or by place (x[0]=n); repeatable',
-    parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
+    parse: nameAndValue('--dim', integerParser('--dim', 1)),
     repeats: true,
   },
   {
@@ -48,7 +48,7 @@ export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--global-batch <n>',
     says: 'rebuild the model at this batch size',
-    parse: wholeNumber('--global-batch', 1),
+    parse: integerParser('--global-batch', 1),
   },
   {
     flags: '--weights <glob>',
@@ -58,7 +58,7 @@ export const modelOptions: readonly CommandOption[] = [
   },
 ];
 
-export function givenDimensions({
+export function requestedDimensions({
   dim,
   shape,
 }: Pick<ModelFlags, 'dim' | 'shape'>): Pick<ImportOptions, 'dims' | 'shapes'> {
@@ -68,7 +68,7 @@ export function givenDimensions({
 /** The options of importing that the flags stand for; reads the files of `--const`. */
 export async function importOptionsOf(flags: ModelFlags): Promise<ImportOptions> {
   return {
-    ...givenDimensions(flags),
+    ...requestedDimensions(flags),
     ...(flags.const ? { constants: await readConstants(flags.const) } : {}),
     ...(flags.globalBatch === undefined ? {} : { globalBatch: flags.globalBatch }),
     ...(flags.weights ? { weights: flags.weights } : {}),

@@ -4,7 +4,7 @@
  */
 import type { DegreesVerdict, PricedConfiguration, StepSearch } from '../api/index.js';
 import { degreesText } from './degrees.js';
-import { bytesText, countText, listText, secondsText, shareText, wholeText } from './quantity.js';
+import { bytesText, countText, integerText, listText, secondsText, shareText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';
 
@@ -18,7 +18,7 @@ const SHOWN = 3;
 export function proposalLines(search: StepSearch, top = RUNNERS_UP): readonly string[] {
   const { verdicts, priced, gap, isCutOff } = search;
   return [
-    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ` +
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${integerText(priced)} ` +
       `${priced === 1 ? 'configuration' : 'configurations'} priced; ` +
       `${isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}${withinText(search)}`,
     ...passedLines(search),

@@ -47,7 +47,7 @@ export function flopsText(flops: number): string {
 }
 
 /** `1234567` → `1,234,567`. */
-export function wholeText(count: number): string {
+export function integerText(count: number): string {
   return count.toLocaleString('en-US');
 }
 

@@ -7,7 +7,7 @@ import type { Command, CommandContext } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
-import { byteSize, nonNegative, wholeNumber } from './values.js';
+import { byteSize, integerParser, nonNegative } from './values.js';
 import { verificationLines } from './verify.js';
 
 interface RehearseFlags {
@@ -30,7 +30,7 @@ export const rehearseCommand: Command<RehearseFlags> = {
     {
       flags: '--ranks <n>',
       says: 'ranks of this machine, at most (default: 16)',
-      parse: wholeNumber('--ranks', 2, 64),
+      parse: integerParser('--ranks', 2, 64),
     },
     {
       flags: '--time-limit <seconds>',
@@ -42,7 +42,7 @@ export const rehearseCommand: Command<RehearseFlags> = {
       says: 'exit 4 where all ranks need more (default: what is free)',
       parse: byteSize('--memory'),
     },
-    { flags: '--seed <n>', says: 'seed of random weights and inputs (default: 0)', parse: wholeNumber('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of random weights and inputs (default: 0)', parse: integerParser('--seed', 0) },
   ],
   examples: [
     {

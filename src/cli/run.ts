@@ -12,7 +12,7 @@ import { reportLine } from './plan-page.js';
 import { bytesText, countText, secondsText, shareText } from './quantity.js';
 import { runPage } from './run-page.js';
 import { tableLines } from './table.js';
-import { byteSize, choiceAmong, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, integerParser } from './values.js';
 
 interface RunFlags {
   readonly inputs?: string;
@@ -37,9 +37,9 @@ export const runCommand: Command<RunFlags> = {
       flags: '--inputs <file>',
       says: 'inputs: .npy, .npz, .pb, or a folder of them or with io.json (default: random)',
     },
-    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: wholeNumber('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser('--seed', 0) },
     { flags: '--outputs <file.npz>', says: 'write the outputs' },
-    { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: wholeNumber('--steps', 1, 1e6) },
+    { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: integerParser('--steps', 1, 1e6) },
     {
       flags: '--backend <name>',
       says:
@@ -54,7 +54,7 @@ export const runCommand: Command<RunFlags> = {
     {
       flags: '--threads-per-rank <n>',
       says: 'threads of each rank (default: 1)',
-      parse: wholeNumber('--threads-per-rank', 1, 1024),
+      parse: integerParser('--threads-per-rank', 1, 1024),
     },
     {
       flags: '--memory <size>',

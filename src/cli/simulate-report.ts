@@ -4,7 +4,7 @@
 import type { Simulation } from '../api/index.js';
 import { devicesText } from './cluster-text.js';
 import type { Output } from './output.js';
-import { bytesText, countText, flopsText, secondsText, shareText, wholeText } from './quantity.js';
+import { bytesText, countText, flopsText, integerText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 import { writtenModelJson } from './write-model.js';
 
@@ -108,7 +108,7 @@ function recomputedText({ recompute, recomputedLayers }: Simulation['configurati
 function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): string {
   return tokensPerSecond === null
     ? `${Number(samplesPerSecond.toPrecision(4))} samples/s`
-    : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
+    : `${integerText(Math.round(tokensPerSecond))} tokens/s`;
 }
 
 /** The tensors by name that take most at the peak of the fullest stage. */

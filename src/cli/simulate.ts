@@ -17,7 +17,7 @@ import { bytesText, secondsText } from './quantity.js';
 import { simulationPage } from './simulate-page.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
 import { type StepFlags, stepOptions } from './step-options.js';
-import { byteSize, choiceAmong, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, integerParser } from './values.js';
 import { type WriteModelFlags, writeModelIn, writeModelOptions, writtenModelLines } from './write-model.js';
 
 interface SimulateFlags extends DegreeOptions, ModelFlags, WriteModelFlags, StepFlags {
@@ -59,12 +59,12 @@ export const simulateCommand: Command<SimulateFlags> = {
     {
       flags: '--micro-batch <n>',
       says: 'samples per rank and micro-batch (default: 1)',
-      parse: wholeNumber('--micro-batch', 1),
+      parse: integerParser('--micro-batch', 1),
     },
     {
       flags: '--micro-batches <n>',
       says: 'micro-batches per step (default: pp)',
-      parse: wholeNumber('--micro-batches', 1),
+      parse: integerParser('--micro-batches', 1),
     },
     ...stepOptions({
       tpSequence: 'auto, on',

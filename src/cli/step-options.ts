@@ -4,15 +4,15 @@
 import type { ScheduleKind, SimulateOptions } from '../api/index.js';
 import {
   AXIS_ORDER,
+  checkedOffload,
   GRADIENT_SYNCS,
   LAYER_RECOMPUTE_KINDS,
-  offloadAsked,
   PIPELINE_SCHEDULES,
   readRecompute,
   TP_SEQUENCES,
 } from '../api/words.js';
 import type { CommandOption } from './command.js';
-import { byteSize, choiceAmong, orderOf, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, integerParser, orderOf } from './values.js';
 
 /** Options of programs: reduction of the ranks' gradients, and overlap of communication. */
 export const gradientOptions: readonly CommandOption[] = [
@@ -26,7 +26,7 @@ export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--interleave <1|2>',
     says: '2: micro-batches run as two halves, the communication of one behind what the other computes (default: 1)',
-    parse: wholeNumber('--interleave', 1, 2),
+    parse: integerParser('--interleave', 1, 2),
   },
   {
     flags: '--gradient-sync <kind>',
@@ -85,7 +85,7 @@ export function programOptions(
     {
       flags: '--zero <0..3>',
       says: says('what dp shards: 1 optimizer state, 2 gradients too, 3 parameters too', 'zero'),
-      parse: wholeNumber('--zero', 0, 3),
+      parse: integerParser('--zero', 0, 3),
     },
     recompute,
     {
@@ -96,12 +96,12 @@ export function programOptions(
     {
       flags: '--virtual-stages <v>',
       says: says('model chunks per stage', 'virtualStages'),
-      parse: wholeNumber('--virtual-stages', 1),
+      parse: integerParser('--virtual-stages', 1),
     },
     {
       flags: '--offload <parts>',
       says: says('none, all, or PART[:host|disk],… kept outside of the devices', 'offload'),
-      parse: offloadAsked,
+      parse: checkedOffload,
     },
   ];
 }

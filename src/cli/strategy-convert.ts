@@ -15,7 +15,7 @@ import {
   stageOption,
   strategyData,
 } from './strategy-options.js';
-import { choiceAmong, wholeNumber } from './values.js';
+import { choiceAmong, integerParser } from './values.js';
 
 interface ConvertFlags extends StrategyModelFlags {
   readonly output?: string;
@@ -56,7 +56,7 @@ export const convertCommand: Command<ConvertFlags> = {
     {
       flags: '--rank <r>',
       says: "list the ranks whose files this rank of the target needs (MindSpore's rank_list_for_transform)",
-      parse: wholeNumber('--rank', 0),
+      parse: integerParser('--rank', 0),
     },
     modelOption,
     stageOption,

@@ -17,7 +17,7 @@ import {
   stageOption,
   strategyData,
 } from './strategy-options.js';
-import { wholeNumber } from './values.js';
+import { integerParser } from './values.js';
 
 interface StrategyExportFlags extends StrategyModelFlags {
   readonly mindspore?: string;
@@ -108,7 +108,7 @@ export const importCommand: Command<ImportFlags> = {
     {
       flags: '--devices <n>',
       says: 'number of devices that there are: a checkpoint for another number is refused',
-      parse: wholeNumber('--devices', 1),
+      parse: integerParser('--devices', 1),
     },
     configurationOption,
     { flags: '--pins-only', says: 'read the annotations of an ONNX model even though a plan rides along' },

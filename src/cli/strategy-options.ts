@@ -3,9 +3,9 @@
  */
 import type { ModelOptions } from '../api/index.js';
 import type { CommandOption } from './command.js';
-import { dimensionOptions, givenDimensions } from './model-options.js';
+import { dimensionOptions, requestedDimensions } from './model-options.js';
 import type { Output } from './output.js';
-import { wholeNumber } from './values.js';
+import { integerParser } from './values.js';
 
 export interface StrategyModelFlags {
   readonly model?: string;
@@ -25,14 +25,14 @@ export const sizeOptions: readonly CommandOption[] = [
   {
     flags: '--global-batch <n>',
     says: 'rebuild the model at this batch size',
-    parse: wholeNumber('--global-batch', 1),
+    parse: integerParser('--global-batch', 1),
   },
 ];
 
 export const stageOption: CommandOption = {
   flags: '--stage <n>',
   says: 'only this pipeline stage, for a MindSpore file',
-  parse: wholeNumber('--stage', 0),
+  parse: integerParser('--stage', 0),
 };
 
 export const configurationOption: CommandOption = {
@@ -43,7 +43,7 @@ export const configurationOption: CommandOption = {
 export function modelOptions({ model, globalBatch, ...sizes }: StrategyModelFlags): ModelOptions {
   return {
     ...(model === undefined ? {} : { model }),
-    ...givenDimensions(sizes),
+    ...requestedDimensions(sizes),
     ...(globalBatch === undefined ? {} : { globalBatch }),
   };
 }

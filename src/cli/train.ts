@@ -9,7 +9,7 @@ import { curveLines } from './curve.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
-import { byteSize, choiceAmong, repeatedValues, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, integerParser, repeatedValues } from './values.js';
 
 interface TrainFlags {
   readonly data?: readonly string[];
@@ -48,12 +48,12 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--epochs <n>',
       says: 'passes over the data (default: 1)',
-      parse: wholeNumber('--epochs', 1, 1e6, ONE_EPOCH),
+      parse: integerParser('--epochs', 1, 1e6, ONE_EPOCH),
     },
     {
       flags: '--steps <n>',
       says: 'steps to take, in place of --epochs',
-      parse: wholeNumber('--steps', 1, 1e9, ONE_EPOCH),
+      parse: integerParser('--steps', 1, 1e9, ONE_EPOCH),
     },
     {
       flags: '--token-type <type>',
@@ -66,7 +66,7 @@ export const trainCommand: Command<TrainFlags> = {
       parse: choiceAmong('--last-batch', ['drop', 'pad']),
     },
     { flags: '--in-order', says: 'read samples as they stand in the files' },
-    { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: wholeNumber('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: integerParser('--seed', 0) },
     {
       flags: '--eval-data <file>',
       says: 'samples to evaluate, not trained on (repeat for several)',
@@ -76,18 +76,18 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--eval-every <n>',
       says: 'steps between evaluations (default: at the end)',
-      parse: wholeNumber('--eval-every', 1, 1e9),
+      parse: integerParser('--eval-every', 1, 1e9),
     },
     { flags: '--model <file>', says: 'model file, where it was moved' },
     {
       flags: '--checkpoint-every <n>',
       says: 'write a checkpoint after every n steps (default: after the last alone)',
-      parse: wholeNumber('--checkpoint-every', 1, 1e9),
+      parse: integerParser('--checkpoint-every', 1, 1e9),
     },
     {
       flags: '--keep <n>',
       says: 'checkpoints that are kept, the newest (default: 3)',
-      parse: wholeNumber('--keep', 1, 1e6),
+      parse: integerParser('--keep', 1, 1e6),
     },
     {
       flags: '--resume [dir]',
@@ -101,7 +101,7 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--threads-per-rank <n>',
       says: 'threads of each rank (default: 1)',
-      parse: wholeNumber('--threads-per-rank', 1, 1024),
+      parse: integerParser('--threads-per-rank', 1, 1024),
     },
     {
       flags: '--memory <size>',

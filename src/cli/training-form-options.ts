@@ -4,7 +4,7 @@
 import type { BatchStatistics, TrainingFormOptions } from '../api/index.js';
 import { BATCH_STATISTICS } from '../api/words.js';
 import type { CommandOption } from './command.js';
-import { choiceAmong, repeatedValues, wholeNumber } from './values.js';
+import { choiceAmong, integerParser, repeatedValues } from './values.js';
 
 const TRAIN_MODES = ['training', 'as-exported'] as const;
 
@@ -58,7 +58,7 @@ export const trainingFormOptions: readonly CommandOption[] = [
   {
     flags: '--dropout-seed <n>',
     says: 'what Dropout draws from (default: 0)',
-    parse: wholeNumber('--dropout-seed', 0),
+    parse: integerParser('--dropout-seed', 0),
   },
 ];
 

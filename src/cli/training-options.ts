@@ -5,7 +5,7 @@ import type { Training } from '../api/index.js';
 import { AutoparError, checkTraining, GRADIENT_REDUCTIONS, LOSSES, OPTIMIZERS } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
-import { choiceAmong, integer, nonNegative, numbers, repeatedValues, wholeNumber } from './values.js';
+import { choiceAmong, integer, integerParser, nonNegative, numbers, repeatedValues } from './values.js';
 
 const SCHEDULES = ['constant', 'linear', 'cosine'] as const;
 const PRECISIONS = ['fp32', 'fp16', 'bf16'] as const;
@@ -100,11 +100,15 @@ export const trainingOptions: readonly CommandOption[] = [
     says: 'constant, linear or cosine: how the rate falls after --warmup (default: constant)',
     parse: choiceAmong('--schedule-lr', SCHEDULES),
   },
-  { flags: '--warmup <steps>', says: 'steps in which the rate grows to its height', parse: wholeNumber('--warmup', 1) },
+  {
+    flags: '--warmup <steps>',
+    says: 'steps in which the rate grows to its height',
+    parse: integerParser('--warmup', 1),
+  },
   {
     flags: '--total-steps <n>',
     says: 'steps after which linear and cosine are at their lowest',
-    parse: wholeNumber('--total-steps', 1),
+    parse: integerParser('--total-steps', 1),
   },
   {
     flags: '--min-lr-ratio <r>',
@@ -129,12 +133,12 @@ export const trainingOptions: readonly CommandOption[] = [
   {
     flags: '--micro-batches <count>',
     says: 'parts that the batch is worked through in, one after the other, gradients added up (default: 1)',
-    parse: wholeNumber('--micro-batches', 1),
+    parse: integerParser('--micro-batches', 1),
   },
   {
     flags: '--micro-batch <samples>',
     says: 'the same, as the samples that a rank of dp takes at once: batch = dp · micro-batch · micro-batches',
-    parse: wholeNumber('--micro-batch', 1),
+    parse: integerParser('--micro-batch', 1),
   },
   ...trainingFormOptions,
 ];
@@ -146,7 +150,7 @@ export async function trainingOf(
   const form = trainingFormOf(flags);
   // Inference has a precision too.
   const { precision, ...others } = flags;
-  if (!flags.train) return refuseStray({ ...given(others), ...form });
+  if (!flags.train) return refuseStray({ ...trainingFlagsIn(others), ...form });
   const { decayed, undecayed, lossScale, gradientReduction, microBatches, microBatch } = flags;
   const training: Training = {
     loss: await lossOf(flags),
@@ -160,11 +164,11 @@ export async function trainingOf(
 
 /** @throws AutoparError (usage) for an option of training without --train, but for those that say which parameters there are */
 export function refuseTraining(flags: TrainingFlags): void {
-  refuseStray(given(flags));
+  refuseStray(trainingFlagsIn(flags));
 }
 
 /** The options of training that were given. */
-function given(flags: TrainingFlags): Partial<TrainingFlags> {
+function trainingFlagsIn(flags: TrainingFlags): Partial<TrainingFlags> {
   const names = trainingOptions.map(({ flags: text }) => camelCase(/--([\w-]+)/.exec(text)?.[1] ?? ''));
   const own = new Set(names.filter((name) => name !== 'train'));
   return Object.fromEntries(Object.entries(flags).filter(([name]) => own.has(name)));

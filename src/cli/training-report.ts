@@ -2,7 +2,7 @@
  * @file The output of `autopar inspect --train`: trained parameters, their groups and state, and the memory of all of them.
  */
 import type { Inspection } from '../api/index.js';
-import { bytesText, countText, wholeText } from './quantity.js';
+import { bytesText, countText, integerText } from './quantity.js';
 import { printable, tableLines } from './table.js';
 
 type InspectedTraining = NonNullable<Inspection['training']>;
@@ -34,7 +34,7 @@ export function trainingLines(training: InspectedTraining, all: boolean): readon
       ],
       36,
     ),
-    ...(more > 0 ? [`  and ${wholeText(more)} more (--parameters lists them)`] : []),
+    ...(more > 0 ? [`  and ${integerText(more)} more (--parameters lists them)`] : []),
   ];
 }
 
@@ -45,15 +45,17 @@ function factLines(training: InspectedTraining): readonly string[] {
     .filter(({ count }) => count > 0)
     .map(({ decays, count, elements }) => {
       const rate = decays && weightDecay > 0 ? `decays by ${weightDecay}` : 'no decay';
-      return `${wholeText(elements)} in ${countText(count, 'parameter')} (${rate})`;
+      return `${integerText(elements)} in ${countText(count, 'parameter')} (${rate})`;
     });
   const facts = [
     ['loss', labels === null ? `${loss}, the model's own` : `${loss}, of an input ${labels}`],
     ['optimizer', `${optimizer}, ${precision}`],
     ['groups', groupText.join('; ')],
     ['takes', `${bytesText(whole)} on a device that holds all of it; scalars: ${scalars.join(', ')}`],
-    ...(statistics.length > 0 ? [['statistics', `${wholeText(statistics.length)} that run along with the steps`]] : []),
-    ['graph', `${countText(operators.forward, 'operator')} forward, ${wholeText(operators.step)} in a step`],
+    ...(statistics.length > 0
+      ? [['statistics', `${integerText(statistics.length)} that run along with the steps`]]
+      : []),
+    ['graph', `${countText(operators.forward, 'operator')} forward, ${integerText(operators.step)} in a step`],
   ];
   return facts.map(([name = '', text = '']) => `  ${name.padEnd(10)}  ${printable(text)}`);
 }

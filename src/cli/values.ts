@@ -17,7 +17,7 @@ const SIZE_FACTORS: Readonly<Record<string, number>> = {
 };
 
 /** A parser of whole numbers from `least` to `most`; `name` is the option's, for the error, as `hint` is. */
-export function wholeNumber(
+export function integerParser(
   name: string,
   least: number,
   most = Number.MAX_SAFE_INTEGER,

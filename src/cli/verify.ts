@@ -10,7 +10,7 @@ import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
 import { tableLines } from './table.js';
-import { byteSize, choiceAmong, nonNegative, wholeNumber } from './values.js';
+import { byteSize, choiceAmong, integerParser, nonNegative } from './values.js';
 
 interface VerifyFlags {
   readonly model?: string;
@@ -34,7 +34,7 @@ export const verifyCommand: Command<VerifyFlags> = {
       flags: '--inputs <file>',
       says: 'inputs: .npy, .npz, .pb, or a folder of them or with io.json (default: random)',
     },
-    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: wholeNumber('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser('--seed', 0) },
     { flags: '--tensors', says: 'compare everything that crosses a segment, not only the outputs' },
     {
       flags: '--rtol <r>',

@@ -7,7 +7,7 @@ import { livenessByNode } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { actionsOf, type StageAction } from '../partition/placed-actions.js';
 import { computeLists, nodesByList, UPDATE, usualList } from '../partition/program-phases.js';
-import { type HeldWhile, rankMemoryByAction } from '../partition/rank-memory.js';
+import { type ActionMemory, rankMemoryByAction } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import type { Cluster } from './cluster.js';
@@ -17,7 +17,7 @@ import { clustersOf, savedBytes, simulateStages } from './predict-stages.js';
 import { priceNode } from './price.js';
 
 /** From each moment on so many bytes, until the next; seconds from the step's beginning. */
-export type HeldOverTime = readonly (readonly [seconds: number, bytes: number])[];
+export type MemoryOverTime = readonly (readonly [seconds: number, bytes: number])[];
 
 /**
  * Memory per stage. For pipelines on other clusters it is the walk of one micro-batch and, beside it, the stored activations of
@@ -27,13 +27,13 @@ export function memoryOverTime(
   stages: readonly LoweredStage[],
   schedule: Schedule | null,
   cluster: Cluster,
-): readonly HeldOverTime[] {
+): readonly MemoryOverTime[] {
   const simulated = schedule && simulateStages(stages, schedule, cluster);
   const actions = actionsOf(stages, schedule?.actions);
   const clusters = clustersOf(stages, cluster);
   return stages.map(({ sharded }, stage) => {
     const own = actions[stage] ?? [];
-    const held = cluster.local ? rankMemoryByAction(sharded, own) : heldBeside(sharded, own, cluster);
+    const held = cluster.local ? rankMemoryByAction(sharded, own) : memoryBeside(sharded, own, cluster);
     const { timeline, once } = simulated ?? {};
     const spans = timeline
       ? scheduledSpans(sharded, own, timeline.starts[stage], timeline.ends[stage], once?.[stage] ?? 0)
@@ -43,7 +43,7 @@ export function memoryOverTime(
 }
 
 /** Seconds that nodes take in one run, without communication that compute hides. */
-function secondsFor(graph: ShardedGraph, cluster: Cluster): (nodes: HeldWhile['nodes']) => number {
+function secondsFor(graph: ShardedGraph, cluster: Cluster): (nodes: ActionMemory['nodes']) => number {
   const exposed = hiddenBehind(graph, cluster)?.exposed;
   const runsOf = runsInStep(graph);
   const nanoseconds = (node: ShardedNode) => {
@@ -54,11 +54,11 @@ function secondsFor(graph: ShardedGraph, cluster: Cluster): (nodes: HeldWhile['n
 }
 
 /** A walk of one micro-batch under every action, beside the stored activations of the others in flight. */
-function heldBeside(
+function memoryBeside(
   graph: ShardedGraph,
   actions: readonly StageAction[],
   cluster: Cluster,
-): readonly (readonly HeldWhile[])[] {
+): readonly (readonly ActionMemory[])[] {
   const parts = livenessByNode(graph, fusesBlocks(cluster.device));
   const byNode = new Map(graph.nodes.map((node, index) => [node, parts[index]]));
   const chunks = graph.pipeline?.chunks ?? 1;
@@ -121,10 +121,10 @@ function scheduledSpans(
 
 /** @param spans where actions have their times; null where they run one after the other, as long as their nodes take */
 function curveOf(
-  held: readonly (readonly HeldWhile[])[],
+  held: readonly (readonly ActionMemory[])[],
   spans: readonly TimedAction[] | null,
-  secondsFor: (nodes: HeldWhile['nodes']) => number,
-): HeldOverTime {
+  secondsFor: (nodes: ActionMemory['nodes']) => number,
+): MemoryOverTime {
   const points: (readonly [number, number])[] = [];
   let now = 0;
   for (const [index, parts] of held.entries()) {
@@ -148,7 +148,7 @@ function curveOf(
 const MOST_POINTS = 1000;
 
 /** Of several neighbours in time only the fullest is left. */
-function thinned(points: HeldOverTime): HeldOverTime {
+function thinned(points: MemoryOverTime): MemoryOverTime {
   if (points.length <= MOST_POINTS) return points;
   const end = points.at(-1)?.[0] ?? 0;
   const bins = new Map<number, readonly [number, number]>();

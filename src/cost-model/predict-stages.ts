@@ -51,17 +51,17 @@ export const SENT = 'send(pp)';
  * Prices a lowered plan, stage by stage. In a pipeline, `parts` are those of the stage that is busy longest. They sum up to
  * `stepSeconds` together with its waiting time (`bubble`) and its sends once a step (`send(pp)`).
  * @param schedule what the stages run; null for one
- * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
+ * @param unshardedFlops work of the unsharded graph; left out: that of all ranks together
  * @param memory what the stages' ranks hold, where it is known
  */
 export function predictStages(
   stages: readonly LoweredStage[],
   schedule: Schedule | null,
   cluster: Cluster,
-  wholeFlops?: number,
+  unshardedFlops?: number,
   memory = stagesMemory(stages, schedule, cluster),
 ): Prediction {
-  if (!schedule) return predict(onlyStage(stages), cluster, wholeFlops, memory[0]);
+  if (!schedule) return predict(onlyStage(stages), cluster, unshardedFlops, memory[0]);
   const outside = stages.map(({ sharded }, stage) => outsideOf(sharded, memory[stage]?.outside));
   const { priced, perStage, seconds, timeline, once: updates } = simulateStages(stages, schedule, cluster);
   const [first] = stages;
@@ -88,7 +88,7 @@ export function predictStages(
     ),
     ...(busiest.hiddenSeconds === undefined ? {} : { hiddenSeconds: busiest.hiddenSeconds }),
     flopsPerRank: Math.max(...priced.map(({ flops }) => flops)),
-    flopsTotal: wholeFlops ?? ranks * Math.max(...priced.map(({ flops }) => flops)),
+    flopsTotal: unshardedFlops ?? ranks * Math.max(...priced.map(({ flops }) => flops)),
     bytesCommunicated: Math.max(...priced.map(({ received }) => received)),
     receivedBytes: priced.map(({ received }) => received),
     ...(outside.some((own) => own) ? { outside: outside.map((own) => own ?? NOTHING_OUTSIDE) } : {}),
@@ -270,8 +270,8 @@ function besideOthers(
     const own = memoryOf(form, cluster, undefined, behind);
     const kept = Math.ceil(bytes);
     if (kept === 0) return own;
-    const held = () => new Map([...own.held(), [OTHERS, kept] as const]);
-    return { ...own, peakBytes: own.peakBytes + kept, held };
+    const held = () => new Map([...own.bytesByTensor(), [OTHERS, kept] as const]);
+    return { ...own, peakBytes: own.peakBytes + kept, bytesByTensor: held };
   };
   if (!last) return beside(sharded, others * saved);
   const early = beside(otherForm(sharded), others * saved + Math.min(1, others) * (savedBytes(last) - saved));

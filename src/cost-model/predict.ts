@@ -51,12 +51,12 @@ export type OutsidePrediction = {
  * Prices a sharded graph. `stepSeconds` is the sum of `parts`: `priceNode` over its nodes, less the time hidden behind compute,
  * and time around the nodes, which the search leaves out: launches and work outside the model, or for ranks of this machine the
  * runtime's own work (`runtimeSeconds`).
- * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
+ * @param unshardedFlops work of the unsharded graph; left out: that of all ranks together
  */
 export function predict(
   graph: ShardedGraph,
   cluster: Cluster,
-  wholeFlops?: number,
+  unshardedFlops?: number,
   memory = memoryOf(graph, cluster),
 ): Prediction {
   const parts = new Map<string, number>();
@@ -98,7 +98,7 @@ export function predict(
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
     ...(overlap ? { hiddenSeconds: overlap.hidden / 1e9 } : {}),
     flopsPerRank,
-    flopsTotal: wholeFlops ?? flopsPerRank * ranks,
+    flopsTotal: unshardedFlops ?? flopsPerRank * ranks,
     bytesCommunicated,
     ...(outside ? { outside: [outside] } : {}),
   };

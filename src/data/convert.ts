@@ -51,7 +51,7 @@ export function converter(input: DataInput, array: SlicedArray, perSample: numbe
   const isWhole = /^u?int\d+$/.test(array.dtype);
   return (bytes, { sample, element }) => {
     if (isWhole && range) {
-      const numbers = wholeNumbers(array.dtype, bytes);
+      const numbers = integers(array.dtype, bytes);
       for (let index = 0; index < numbers.length; index++) {
         const value = numbers[index] as number;
         if ((value >= 0 && value < range.below) || value === range.ignored) continue;
@@ -62,14 +62,14 @@ export function converter(input: DataInput, array: SlicedArray, perSample: numbe
   };
 }
 
-function wholeNumbers(dtype: DType, bytes: Uint8Array): ArrayLike<number> {
+function integers(dtype: DType, bytes: Uint8Array): ArrayLike<number> {
   const values = typedView(dtype, bytes);
   if (!(values instanceof BigInt64Array || values instanceof BigUint64Array)) return values;
   return Float64Array.from(values as BigInt64Array, Number);
 }
 
 function widened(from: DType, to: DType, bytes: Uint8Array): Uint8Array {
-  const values = wholeNumbers(from, bytes);
+  const values = integers(from, bytes);
   const result = new Uint8Array(byteLength(to, values.length));
   if (to !== 'int64' && to !== 'uint64') {
     (typedView(to, result) as Int32Array).set(values);

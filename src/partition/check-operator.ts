@@ -163,7 +163,7 @@ function distinctOver(type: ShardedTensor): readonly SubAxis[] {
  * Kinds of factors that an operator needs unsharded. A lowering that shards them uses operators of another form; the form for
  * indexed factors runs the operator itself on a shard, and adds the offset to its result.
  */
-const WHOLE: ReadonlySet<FactorKind> = new Set(['whole', 'halo', 'expanded', 'mask']);
+const UNSHARDED_KINDS: ReadonlySet<FactorKind> = new Set(['whole', 'halo', 'expanded', 'mask']);
 
 /** A factor is sharded equally in all tensors that have it, and is unsharded where it must be whole. */
 function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, report: Report): void {
@@ -173,7 +173,7 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
       const key = axesCutting(type, dimension).join(',');
       const place = `${type.name} is cut over ${key || 'none'} in dimension ${dimension}`;
       const kinds = factors.map((name) => rule.factors.get(name)?.kind ?? 'pass');
-      if (key !== '' && kinds.every((kind) => WHOLE.has(kind))) report(`${place}, which must be whole`);
+      if (key !== '' && kinds.every((kind) => UNSHARDED_KINDS.has(kind))) report(`${place}, which must be whole`);
       if (factors.length === 0) return;
       const signature = factors.join(' ');
       const before = seen.get(signature);

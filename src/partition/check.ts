@@ -10,7 +10,7 @@
  * values, and a sent tensor has the type that the other stage receives.
  */
 import type { Graph } from '../ir/graph.js';
-import { collectiveProblem, heldDifference } from '../sharding-propagation/collective-rule.js';
+import { collectiveProblem, rankLayoutDifference } from '../sharding-propagation/collective-rule.js';
 import { isReplicated, localShape } from '../sharding-propagation/layout.js';
 import { subAxisSize } from '../sharding-propagation/mesh.js';
 import { checkOperator, type Report } from './check-operator.js';
@@ -196,7 +196,7 @@ function checkState(graph: ShardedGraph): readonly Finding[] {
 function typeDifference({ mesh }: ShardedGraph, one: ShardedTensor, other: ShardedTensor): string | null {
   if (one.dtype !== other.dtype) return `${one.dtype} and ${other.dtype}`;
   if (!sameShape(one.shape, other.shape)) return `[${one.shape}] and [${other.shape}]`;
-  return heldDifference(one, other, (axis) => subAxisSize(mesh, axis));
+  return rankLayoutDifference(one, other, (axis) => subAxisSize(mesh, axis));
 }
 
 function checkCommunication({ tensors, mesh }: ShardedGraph, node: CommunicationNode, report: Report): void {

@@ -14,7 +14,7 @@ import { type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, isOfModel, type Node, type StatePair, typeOf } from '../ir/graph.js';
 import { needed, reached, readsOnly } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
-import { isHeldWeight } from '../ir/passes/held-weights.js';
+import { isStateWeight } from '../ir/passes/state-weights.js';
 import { unusedName } from '../ir/unused-name.js';
 import type { StageTransfer } from './sharded-graph.js';
 
@@ -77,7 +77,7 @@ export function stageOfOperators({ stages }: CutGraph): ReadonlyMap<string, numb
  */
 export function sharedOperators(graph: Graph): ReadonlySet<Node> {
   const states = new Set(graph.state.map(({ input }) => input));
-  const lasting = new Set(graph.state.flatMap((pair) => (isHeldWeight(pair) ? [] : [pair.input])));
+  const lasting = new Set(graph.state.flatMap((pair) => (isStateWeight(pair) ? [] : [pair.input])));
   const constants = [...graph.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [] : [name]));
   const given = [...graph.inputs.filter((name) => !states.has(name)), ...constants];
   const mayBe = graph.nodes.filter((node) => isForward(node) || (node.phase === 'update' && node.forward === null));
@@ -174,7 +174,7 @@ class Cutting {
       const maker = this.makers.get(name);
       if (maker && this.shared.has(maker)) take(maker);
       const kept = this.stateOf.get(name);
-      if (kept && !isHeldWeight(kept) && this.homeOf(kept) === null) waiting.push(kept.output);
+      if (kept && !isStateWeight(kept) && this.homeOf(kept) === null) waiting.push(kept.output);
     }
     return this.graph.nodes.filter((node) => wanted.has(node));
   }

@@ -31,7 +31,7 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
   const reads = nodes.map(readsOf);
   const operands = reads.map((names) => names.flatMap((name) => makers.get(name) ?? []));
   const hasSlack = slackOf(operands);
-  const isHeld = heldValues(whole);
+  const isHeld = livesUntil(whole);
   const streamed = streamedOrigins(graph);
   const sent = new Set(nodes.flatMap((node) => (isPermute(node) ? [node.input] : [])));
   const isTaken = (node: ShardedNode) =>
@@ -148,7 +148,7 @@ function residentTensors(graph: ShardedGraph): ReadonlySet<string> {
 }
 
 /** Whether a value is alive until a node runs, however late: weights and state, and after the forward stored activations. */
-function heldValues(graph: ShardedGraph): (name: string, reader: ShardedNode) => boolean {
+function livesUntil(graph: ShardedGraph): (name: string, reader: ShardedNode) => boolean {
   const resident = residentTensors(graph);
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   // Tensors that another stage sends for the forward are stored as the forward's own results are.

@@ -22,7 +22,7 @@ export function otherForm(graph: ShardedGraph): ShardedGraph {
 /** The graph that the last micro-batch runs; nodes whose operands do not change are the same objects. */
 export const lastForm = remembered((graph: ShardedGraph): ShardedGraph => {
   const lasting = lastingTensors(graph);
-  const kept = keptResults(graph, lasting);
+  const kept = storedResults(graph, lasting);
   const nodes = graph.nodes
     .filter((node) => node.phase !== 'recompute' || !resultsOf(node).every((name) => kept.has(name)))
     .map((node) => withOperands(node, kept));
@@ -52,7 +52,7 @@ function lastingTensors({ nodes, coordinates, constants, weights, state }: Shard
  * By result of a clone: the equal result of the forward. A tensor computed from weights alone (a gathered weight) is computed
  * again, as it would be without recompute.
  */
-function keptResults(
+function storedResults(
   { nodes, tensors, coordinates, constants }: ShardedGraph,
   lasting: ReadonlySet<string>,
 ): ReadonlyMap<string, string> {

@@ -14,7 +14,7 @@ export interface Liveness {
   /** The operator of the unsharded graph that runs then; null where nothing runs. */
   readonly at: string | null;
   /** Bytes held then, by tensor. */
-  readonly held: () => ReadonlyMap<string, number>;
+  readonly bytesByTensor: () => ReadonlyMap<string, number>;
   /** Peak bytes in other memories; left out where nothing is stored there. */
   readonly outside?: OuterBytes;
 }
@@ -76,7 +76,7 @@ function changesOf(
   };
   const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
   const lastUse = lastUses(graph, resident);
-  const held = heldThroughout(graph);
+  const held = liveThroughout(graph);
   const cut = new Set(
     graph.inputs.flatMap(({ tensor, input }) => (graph.microBatches?.cut.has(input) ? [tensor] : [])),
   );
@@ -119,7 +119,7 @@ function receivedBytes(
 /**
  * With micro-batches: the sums that they accumulate, and outputs of which each micro-batch makes a part, once per micro-batch.
  */
-function heldThroughout({ microBatches, nodes, outputs }: ShardedGraph): ReadonlyMap<string, number> {
+function liveThroughout({ microBatches, nodes, outputs }: ShardedGraph): ReadonlyMap<string, number> {
   if (!microBatches) return new Map();
   const sums = nodes.flatMap((node) => (node.kind === 'compute' && isAccumulator(node) ? node.outputs : []));
   const parts = outputs.filter(({ output }) => microBatches.cut.has(output)).map(({ tensor }) => tensor);

@@ -14,7 +14,7 @@ export interface Occupancy {
   /** Index of the change that fills it first; -1 where nothing takes any. */
   readonly atChange: number;
   /** Names that hold bytes then, with their bytes. */
-  readonly held: () => ReadonlyMap<string, number>;
+  readonly bytesByTensor: () => ReadonlyMap<string, number>;
 }
 
 /** Finds the moment of peak memory; the names held then are collected only on request. */
@@ -28,7 +28,7 @@ export function occupancy(changes: readonly OccupancyChange[]): Occupancy {
     sizes.set(name, bytes);
     if (live > peakBytes) [peakBytes, atChange] = [live, index];
   }
-  return { peakBytes, atChange, held: () => heldAt(changes, atChange) };
+  return { peakBytes, atChange, bytesByTensor: () => liveAt(changes, atChange) };
 }
 
 /** Per part of the changes (`ends`: the index behind its last one) the most bytes held in it, and those held at its end. */
@@ -56,11 +56,11 @@ export interface PartOccupancy {
   readonly endBytes: number;
 }
 
-function heldAt(changes: readonly OccupancyChange[], last: number): ReadonlyMap<string, number> {
-  const held = new Map<string, number>();
+function liveAt(changes: readonly OccupancyChange[], last: number): ReadonlyMap<string, number> {
+  const live = new Map<string, number>();
   for (const { name, bytes } of changes.slice(0, last + 1)) {
-    if (bytes > 0) held.set(name, bytes);
-    else held.delete(name);
+    if (bytes > 0) live.set(name, bytes);
+    else live.delete(name);
   }
-  return held;
+  return live;
 }

@@ -141,7 +141,7 @@ function orderPhase(
     ...whole,
     nodes: whole.nodes.filter((node) => isAhead(node) || (isMember(node) && !started.has(node))),
   };
-  const given = new Set(givenTensors(whole));
+  const given = new Set(initialTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   for (const { tensor } of whole.pipeline?.receives ?? []) if (!receives.has(tensor)) given.add(tensor);
   const waiting = new Map<string, number[]>();
@@ -267,7 +267,7 @@ function areOneBlock(first: CommunicationNode, after: CommunicationNode): boolea
 const PLACES = 2;
 
 /** Names of the tensors that exist before the phase begins. */
-export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
+export function initialTensors(graph: ShardedGraph): ReadonlySet<string> {
   return new Set([
     ...graph.inputs.map((input) => input.tensor),
     ...graph.weights.map((weight) => weight.tensor),

@@ -11,7 +11,7 @@ import type { ConstantTensor, Graph, Node, Phase } from '../ir/graph.js';
 import { elementCount, isOnceAStep, typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
+import { isStateWeight, stateWeights } from '../ir/passes/state-weights.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Resharder } from '../sharding-propagation/resharding.js';
@@ -101,7 +101,7 @@ class Partitioning {
 
   run(): ShardedGraph {
     const { graph } = this;
-    const held = heldWeights(graph);
+    const held = stateWeights(graph);
     const inputs = graph.inputs.flatMap((input) => {
       const type = typeOf(graph, input);
       const layout = this.assignment.inputs.get(input) ?? replicated(type.shape);
@@ -135,7 +135,7 @@ class Partitioning {
       inputs,
       outputs,
       state: graph.state
-        .filter((pair) => !isHeldWeight(pair))
+        .filter((pair) => !isStateWeight(pair))
         .map(({ input, output }) => ({
           from: tensorOf.get(output) ?? output,
           to: input,

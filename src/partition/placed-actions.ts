@@ -35,7 +35,7 @@ export function actionsOf(
 ): readonly (readonly StageAction[])[] {
   const stages = lowered.map(({ sharded }) => sharded);
   const isPipeline = stages.some(({ pipeline }) => pipeline);
-  if (!isPipeline) return stages.map(wholeActions);
+  if (!isPipeline) return stages.map(unpipelinedActions);
   return placedActions(stages, actions).map((own, stage) => exceptLast(own, stages[stage] as ShardedGraph));
 }
 
@@ -50,7 +50,7 @@ function exceptLast(
 }
 
 /** For a graph without pipeline stages: the list that begins the step, each micro-batch, then the step's own list. */
-export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
+export function unpipelinedActions(sharded: ShardedGraph): readonly StageAction[] {
   const { microBatches, interleave = 1 } = sharded;
   const once = (list: string): StageAction => ({ chunk: 0, microBatch: null, list });
   if (!microBatches) return [once('forward')];

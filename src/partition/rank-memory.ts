@@ -10,7 +10,7 @@ import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
 import { type OccupancyChange, occupancy, occupancyByPart, type PartOccupancy } from './occupancy.js';
 import type { OrderedStep } from './order.js';
 import { localBytes } from './partition.js';
-import { type StageAction, wholeActions } from './placed-actions.js';
+import { type StageAction, unpipelinedActions } from './placed-actions.js';
 import { BEGIN } from './program-phases.js';
 import { inlineValues, sessionKey } from './segments.js';
 import { type CommunicationNode, holdsBehind, readsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
@@ -33,8 +33,8 @@ export function rankMemory(
   actions?: readonly StageAction[],
   behind: ReadonlySet<SubAxis> = NONE,
 ): Liveness {
-  if (actions || behind.size > 0) return memoryUnder(graph, actions ?? wholeActions(graph), behind);
-  const known = KNOWN.get(graph) ?? memoryUnder(graph, wholeActions(graph), behind);
+  if (actions || behind.size > 0) return memoryUnder(graph, actions ?? unpipelinedActions(graph), behind);
+  const known = KNOWN.get(graph) ?? memoryUnder(graph, unpipelinedActions(graph), behind);
   KNOWN.set(graph, known);
   return known;
 }
@@ -43,12 +43,12 @@ export function rankMemory(
 export function rankMemoryByAction(
   graph: ShardedGraph,
   actions: readonly StageAction[],
-): readonly (readonly HeldWhile[])[] {
-  const held = new HeldMemory(graph, walkStage(graph, actions), () => true, NONE);
+): readonly (readonly ActionMemory[])[] {
+  const held = new MemoryWalk(graph, walkStage(graph, actions), () => true, NONE);
   return held.whileSteps(actions);
 }
 
-export interface HeldWhile extends PartOccupancy {
+export interface ActionMemory extends PartOccupancy {
   /** Nodes that run then; none where it sends or receives. */
   readonly nodes: readonly ShardedNode[];
 }
@@ -58,15 +58,15 @@ const KNOWN = new WeakMap<ShardedGraph, Liveness>();
 
 function memoryUnder(graph: ShardedGraph, actions: readonly StageAction[], behind: ReadonlySet<SubAxis>): Liveness {
   const walk = walkStage(graph, actions);
-  const held = new HeldMemory(graph, walk, (name) => holdsBehind(graph, name, behind), behind);
+  const held = new MemoryWalk(graph, walk, (name) => holdsBehind(graph, name, behind), behind);
   for (const action of graph.pipeline ? walk.actions : firstAndLast(walk.actions, held)) held.run(action);
   return held.fullest();
 }
 
 const NONE: ReadonlySet<SubAxis> = new Set();
 
-/** The tensor that a name of `held` stands for, or null for a buffer of the runtime. */
-export function heldTensor(name: string): string | null {
+/** The tensor that a name of `bytesByTensor` stands for, or null for a buffer of the runtime. */
+export function tensorOfEntry(name: string): string | null {
   if (name.startsWith(`${BUFFER} `)) return null;
   const end = name.lastIndexOf(OF_MICRO_BATCH);
   return end < 0 ? name : name.slice(0, end);
@@ -76,7 +76,7 @@ export function heldTensor(name: string): string | null {
  * Micro-batches that run one after the other hold the same, but for the sums that the first begins, and the parts of outputs that
  * earlier ones have left: the first and the last are looked at, and the one before it where the last has lists of its own.
  */
-function* firstAndLast(actions: readonly StageAction[], held: HeldMemory): Iterable<StageAction> {
+function* firstAndLast(actions: readonly StageAction[], held: MemoryWalk): Iterable<StageAction> {
   const micro = actions.filter(({ microBatch }) => microBatch !== null);
   const hasOwnLists = micro.at(-1)?.list !== micro[0]?.list;
   const begins = ({ list, microBatch }: StageAction) => microBatch === null && list === BEGIN;
@@ -88,7 +88,7 @@ function* firstAndLast(actions: readonly StageAction[], held: HeldMemory): Itera
   for (const action of actions) if (action.microBatch === null && !begins(action)) yield action;
 }
 
-class HeldMemory {
+class MemoryWalk {
   /** Changes of the device's memory. */
   private readonly changes: OccupancyChange[] = [];
   private readonly outside: Readonly<Record<OuterMemory, OccupancyChange[]>> = { host: [], disk: [] };
@@ -128,7 +128,7 @@ class HeldMemory {
     }
   }
 
-  whileSteps(actions: readonly StageAction[]): readonly (readonly HeldWhile[])[] {
+  whileSteps(actions: readonly StageAction[]): readonly (readonly ActionMemory[])[] {
     const ends: number[] = [];
     const ran = actions.map((action) => {
       this.run(action, () => ends.push(this.changes.length));
@@ -160,7 +160,7 @@ class HeldMemory {
     const found = occupancy(this.changes);
     const outside = outerBytes(this.graph, (memory) => this.outside[memory]);
     const at = this.at[found.atChange] ?? null;
-    return { peakBytes: found.peakBytes, at, held: found.held, ...(outside ? { outside } : {}) };
+    return { peakBytes: found.peakBytes, at, bytesByTensor: found.bytesByTensor, ...(outside ? { outside } : {}) };
   }
 
   private hold(tensor: string, at: string | null): void {
@@ -215,13 +215,13 @@ interface Resident {
 function residentBytes(
   graph: ShardedGraph,
   steps: readonly WalkedStep[],
-  isHeld: (tensor: string) => boolean,
+  isLive: (tensor: string) => boolean,
   behind: ReadonlySet<SubAxis>,
 ): readonly Resident[] {
   const held = new Map<string, number>();
   const add = (name: string, times = 1) => {
     const tensor = graph.tensors.get(name);
-    if (tensor && isHeld(name)) held.set(name, (held.get(name) ?? 0) + times * localBytes(tensor));
+    if (tensor && isLive(name)) held.set(name, (held.get(name) ?? 0) + times * localBytes(tensor));
   };
   const inline = inlineValues(graph);
   const bound = new Set(graph.weights.flatMap(({ tensor }) => (inline.has(tensor) ? [] : [tensor])));
@@ -232,7 +232,7 @@ function residentBytes(
       for (const name of readAsTensors(step)) if (bound.has(name)) read.add(name);
       continue;
     }
-    if (!makes.every(isHeld)) continue;
+    if (!makes.every(isLive)) continue;
     // A session has a copy of its weights; equal segments with equal weights share one.
     const names = new Set(step.nodes.flatMap(readsOf).filter((name) => bound.has(name)));
     if (names.size === 0) continue;
@@ -270,7 +270,7 @@ function bufferBytes(
     const { place, first = [] } = graph.tensors.get(node.input) ?? {};
     const held = first.filter((axis) => !node.axes.includes(axis));
     const key = JSON.stringify([place, held, node.collective.kind === 'reduce' ? node.axes : null]);
-    return { place, key, carries: id as number | null, bytes: bytesKept(graph, node, behind) };
+    return { place, key, carries: id as number | null, bytes: collectiveBufferBytes(graph, node, behind) };
   };
   const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [bufferOf(step)] : []));
   const shared: ReturnType<typeof bufferOf>[] = [];
@@ -290,7 +290,7 @@ function bufferBytes(
 }
 
 /** Bytes of a rank's collective buffer: its block; of a reduce all members' on the first rank; of a broadcast only there. */
-function bytesKept(graph: ShardedGraph, node: CommunicationNode, behind: ReadonlySet<SubAxis>): number {
+function collectiveBufferBytes(graph: ShardedGraph, node: CommunicationNode, behind: ReadonlySet<SubAxis>): number {
   const { collective, axes, input, output } = node;
   const tensor = graph.tensors.get(input);
   if (!tensor || !(holdsBehind(graph, input, behind) || holdsBehind(graph, output, behind))) return 0;

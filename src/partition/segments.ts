@@ -151,6 +151,6 @@ export function segmentResults(
     const bytes = (name: string) => localBytes(tensors.get(name) as ShardedTensor);
     return [...made.map((name) => ({ name, bytes: bytes(name) })), ...freed.map((name) => ({ name, bytes: 0 }))];
   });
-  const { peakBytes, held } = occupancy(changes);
+  const { peakBytes, bytesByTensor: held } = occupancy(changes);
   return { outputs, inside: [...held().keys()], insideBytes: peakBytes };
 }

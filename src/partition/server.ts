@@ -70,7 +70,7 @@ class Serving {
         if (made.some(ends) || readers.some((reader) => this.updating.has(reader))) this.updating.add(node);
       } else if (isBackward(node.phase) && !made.some((name) => given.has(name))) {
         const isRead = readers.length > 0 || made.some(ends);
-        if (isRead && readers.every(isIn) && this.isWhole(node)) this.leading.add(node);
+        if (isRead && readers.every(isIn) && this.isReplicated(node)) this.leading.add(node);
       }
     }
   }
@@ -153,7 +153,7 @@ class Serving {
   }
 
   /** Whether operands and results of a node are equal on the ranks of the data axes; for an all-reduce over them, its result. */
-  private isWhole(node: ShardedNode): boolean {
+  private isReplicated(node: ShardedNode): boolean {
     const names = this.reducedOver(node).length > 0 ? resultsOf(node) : [...readsOf(node), ...resultsOf(node)];
     return names.every((name) => !this.partsOf(name).some((axis) => this.served.has(axis)));
   }

@@ -71,7 +71,7 @@ export function* cutPieces(
   rank: number,
   most: number,
 ): Generator<Uint8Array> {
-  if (isWholeNeeded(layout)) throw new Error('a padded, partial or reordered block cannot be cut in pieces');
+  if (needsUnsharded(layout)) throw new Error('a padded, partial or reordered block cannot be cut in pieces');
   const bytes = Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes))));
   let [piece, other]: [Uint8Array, Uint8Array | null] = [allocate(bytes), null];
   const box = boxOf(layout, axes, rank, dtype);
@@ -93,7 +93,7 @@ export function* cutPieces(
 }
 
 /** Whether a shard is more than a box of the tensor. */
-function isWholeNeeded({ extents, partial, order }: ProgramLayout): boolean {
+function needsUnsharded({ extents, partial, order }: ProgramLayout): boolean {
   return extents !== undefined || partial.length > 0 || order !== undefined;
 }
 
@@ -109,7 +109,7 @@ export function readBlock(
   axes: readonly ProgramAxis[],
   rank: number,
 ): Uint8Array {
-  if (isWholeNeeded(layout))
+  if (needsUnsharded(layout))
     return cutBlock(read(0, byteLength(dtype, elementCount(shape))), shape, dtype, layout, axes, rank);
   const [block] = cutPieces(read, shape, dtype, layout, axes, rank, Number.POSITIVE_INFINITY);
   return block ?? new Uint8Array();

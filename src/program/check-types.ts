@@ -3,7 +3,7 @@
  * it agrees. A segment names the types that it was made for; a collective follows its typing rule; a sum, a transfer and the
  * state keep a tensor's type; outputs are whole values.
  */
-import { collectiveProblem, type HeldLayout, heldDifference } from '../sharding-propagation/collective-rule.js';
+import { collectiveProblem, type RankLayout, rankLayoutDifference } from '../sharding-propagation/collective-rule.js';
 import { shardCount, stageAxes, subAxesOf } from './mesh.js';
 import type { Instruction, Program, ProgramAxis, ProgramStage, ProgramWeight } from './program.js';
 import { typeText, typeTextIn, weightType } from './tensor-type.js';
@@ -39,7 +39,7 @@ function checkStage(program: Program, stage: ProgramStage, index: number, axes: 
   for (const { stage: of, from, to } of program.state ?? []) {
     const [left, kept] = [stage.tensors[from], stage.tensors[to]];
     if (of !== index || !left || !kept) continue;
-    const difference = left.layout.partial.length > 0 ? `${from} is partial` : heldDifference(left, kept, sizeOf);
+    const difference = left.layout.partial.length > 0 ? `${from} is partial` : rankLayoutDifference(left, kept, sizeOf);
     if (difference !== null) return `state ${to} has another type than ${from}: ${difference}`;
   }
   for (const { stage: of, name, tensor } of program.outputs) {
@@ -95,7 +95,13 @@ function instructionProblem(
   }
   if (instruction.kind === 'start') {
     const { collective, axes, input, output, label } = instruction;
-    const problem = collectiveProblem(collective, axes, heldAs(stage, input), heldAs(stage, output), sizeOf);
+    const problem = collectiveProblem(
+      collective,
+      axes,
+      rankLayoutOf(stage, input),
+      rankLayoutOf(stage, output),
+      sizeOf,
+    );
     if (problem !== null)
       return (
         `${label}: ${collective.kind} over ${axes.join(', ') || 'none'} of ${input} (${typeOf(input)}) to ` +
@@ -104,7 +110,7 @@ function instructionProblem(
   }
   if (instruction.kind === 'accumulate' || instruction.kind === 'move') {
     const { kind, input, output } = instruction;
-    const difference = heldDifference(heldAs(stage, input), heldAs(stage, output), sizeOf);
+    const difference = rankLayoutDifference(rankLayoutOf(stage, input), rankLayoutOf(stage, output), sizeOf);
     const does = kind === 'move' ? 'is a copy of' : 'adds up';
     if (difference !== null) return `${output} ${does} ${input}, which has another type: ${difference}`;
   }
@@ -123,7 +129,7 @@ function absenceProblem(stage: ProgramStage, reads: readonly string[], makes: re
 }
 
 /** How the ranks hold a named operand of an instruction: a tensor, or a weight. */
-function heldAs(stage: ProgramStage, name: string): HeldLayout {
+function rankLayoutOf(stage: ProgramStage, name: string): RankLayout {
   const tensor = stage.tensors[name];
   if (tensor) return tensor;
   const { layout, localShape = [], zeroUnlessFirst = [], first = [] } = stage.weights[name] ?? {};
@@ -134,18 +140,21 @@ function heldAs(stage: ProgramStage, name: string): HeldLayout {
 /** A tensor has the same type at both ends of a transfer. */
 function checkTransfers({ stages }: Program, axes: readonly ProgramAxis[]): string | null {
   const sizes = new Map(subAxesOf(axes).map(({ name, size }) => [name, size]));
-  const sent = new Map<string, HeldLayout>();
-  const received = new Map<string, HeldLayout>();
+  const sent = new Map<string, RankLayout>();
+  const received = new Map<string, RankLayout>();
   for (const [index, stage] of stages.entries())
     for (const instruction of Object.values(stage.phases).flat()) {
       if (instruction.kind !== 'send' && instruction.kind !== 'recv') continue;
       const { kind, tensor, label, stage: other } = instruction;
       const [from, to] = kind === 'send' ? [index, other] : [other, index];
-      (kind === 'send' ? sent : received).set(`${label} from stage ${from} to stage ${to}`, heldAs(stage, tensor));
+      (kind === 'send' ? sent : received).set(
+        `${label} from stage ${from} to stage ${to}`,
+        rankLayoutOf(stage, tensor),
+      );
     }
   for (const [transfer, one] of sent) {
     const other = received.get(transfer);
-    const difference = other && heldDifference(one, other, (axis) => sizes.get(axis) ?? 1);
+    const difference = other && rankLayoutDifference(one, other, (axis) => sizes.get(axis) ?? 1);
     if (difference) return `${transfer} has another type where it is sent than where it is received: ${difference}`;
   }
   return null;

@@ -13,7 +13,7 @@ import { openSafetensors, type SafetensorsFile, writeSafetensors } from './safet
 import { allocate } from './typed.js';
 
 /** A tensor, of whose shard some boxes are written. */
-export interface KeptBlock {
+export interface SavedShard {
   readonly name: string;
   readonly dtype: DType;
   readonly shape: readonly number[];
@@ -30,7 +30,7 @@ export interface KeptBlock {
  */
 export async function writeBoxes(
   file: string,
-  blocks: readonly KeptBlock[],
+  blocks: readonly SavedShard[],
   blockOf: (name: string) => Uint8Array,
   onProgress: () => void,
 ): Promise<Readonly<Record<string, string>>> {

@@ -9,7 +9,7 @@ import { PROGRAM_VERSION } from './program.js';
 
 const text: JsonSchema = { type: 'string' };
 const count: JsonSchema = { type: 'integer', minimum: 0 };
-const whole: JsonSchema = { type: 'integer' };
+const integer: JsonSchema = { type: 'integer' };
 const amount: JsonSchema = { type: 'number', minimum: 0 };
 const textOrNull: JsonSchema = { anyOf: [text, { type: 'null' }] };
 const texts = listOf(text);
@@ -28,7 +28,7 @@ const layout = record(
   },
 );
 
-const border = record({ axes: texts, dimension: count, block: { type: 'integer', minimum: 1 }, from: whole });
+const border = record({ axes: texts, dimension: count, block: { type: 'integer', minimum: 1 }, from: integer });
 
 const collective: JsonSchema = {
   oneOf: [
@@ -50,10 +50,10 @@ const instruction: JsonSchema = {
       { pass: text, ...half },
     ),
     record(
-      { kind: { const: 'start' }, id: whole, collective, axes: texts, input: text, output: text, label: text },
-      { last: { const: true }, bucket: whole, ...half },
+      { kind: { const: 'start' }, id: integer, collective, axes: texts, input: text, output: text, label: text },
+      { last: { const: true }, bucket: integer, ...half },
     ),
-    record({ kind: { const: 'wait' }, id: whole }, half),
+    record({ kind: { const: 'wait' }, id: integer }, half),
     record({ kind: { enum: ['send', 'recv'] }, tensor: text, stage: count, label: text }, half),
     record({ kind: { const: 'accumulate' }, input: text, output: text, label: text }, half),
     record({ kind: { const: 'move' }, input: text, output: text, label: text }, half),
@@ -101,7 +101,7 @@ const stage = record(
         { first: texts, source: text, shape, layout },
       ),
     ),
-    coordinates: mapOf(record({ axes: texts, block: whole, bias: whole })),
+    coordinates: mapOf(record({ axes: texts, block: integer, bias: integer })),
     phases: mapOf(listOf(instruction)),
   },
   { microBatch: text, mesh: listOf(axis) },

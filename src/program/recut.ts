@@ -41,7 +41,7 @@ export async function recutWeights(
   try {
     for (const [file, entries] of targets(
       to,
-      (weight) => wholeWeight(weight, sources, from, opened, constantOf),
+      (weight) => unshardedWeight(weight, sources, from, opened, constantOf),
       signal,
     ))
       await writeSafetensors(placeOf(file), entries);
@@ -107,7 +107,7 @@ function targets(
   return files;
 }
 
-async function wholeWeight(
+async function unshardedWeight(
   wanted: CutWeight,
   sources: ReadonlyMap<string, RecutSource>,
   { folder }: ProgramPlace,

@@ -21,9 +21,9 @@ async function answer(command: DeviceCommand): Promise<void> {
   try {
     const from = performance.now();
     const outputs = await obey(command);
-    say({ call, error: null, outputs, milliseconds: performance.now() - from });
+    send({ call, error: null, outputs, milliseconds: performance.now() - from });
   } catch (error) {
-    say({ call, error: plainError(error) });
+    send({ call, error: plainError(error) });
   }
 }
 
@@ -59,6 +59,6 @@ function asBuffer(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function say(message: DeviceAnswer): void {
+function send(message: DeviceAnswer): void {
   process.send?.(message);
 }

@@ -27,7 +27,7 @@ export interface LaunchOptions {
 }
 
 /** A command to all ranks at once, and the caller that waits for their answers. */
-interface RankQuestion {
+interface PendingCommand {
   readonly answers: Map<number, RankAnswer | null>;
   readonly resolve: (answers: readonly (RankAnswer | null)[]) => void;
   readonly reject: (error: AutoparError) => void;
@@ -41,7 +41,7 @@ export class Ranks {
   private readonly control: Control;
   private readonly workers: readonly Worker[];
   private readonly ends: readonly Promise<void>[];
-  private question: RankQuestion | null = null;
+  private command: PendingCommand | null = null;
   private failure: AutoparError | null = null;
   /** Settles when no thread is left; null while they are to run. */
   private ending: Promise<void> | null = null;
@@ -80,7 +80,7 @@ export class Ranks {
 
   /** Ends all threads. When it settles none is left; the current command fails. */
   async close(): Promise<void> {
-    if (this.question) this.fail(closed());
+    if (this.command) this.fail(closed());
     this.failure ??= closed();
     this.ending ??= this.end();
     await this.ending;
@@ -90,7 +90,7 @@ export class Ranks {
 
   private asking(begin: () => void): Promise<readonly (RankAnswer | null)[]> {
     if (this.failure) return Promise.reject(this.failure);
-    if (this.question) return Promise.reject(new Error('the ranks are still at work on the last command'));
+    if (this.command) return Promise.reject(new Error('the ranks are still at work on the last command'));
     for (const worker of this.workers) worker.ref();
     const largest = largestBytes(this.program);
     const limits = () => stallLimits(this.options.stallSeconds, largest, threadsPerCore(this.workers.length));
@@ -100,11 +100,11 @@ export class Ranks {
       if (stall) this.fail(stallFailure(this.program, this.setups, this.control, stall));
     }, LOOK_MILLISECONDS);
     return new Promise<readonly (RankAnswer | null)[]>((resolve, reject) => {
-      this.question = { answers: new Map(), resolve, reject };
+      this.command = { answers: new Map(), resolve, reject };
       begin();
     }).finally(() => {
       clearInterval(timer);
-      this.question = null;
+      this.command = null;
       // A session that is never closed does not keep the process alive; one that ends is waited for.
       if (!this.ending) for (const worker of this.workers) worker.unref();
     });
@@ -115,7 +115,7 @@ export class Ranks {
     worker.on('message', (message: RankMessage) => {
       if (message.kind === 'failed') return failed(message.error);
       if (message.kind === 'loaded') this.options.onLoaded(rank, message.substitutes);
-      const { question } = this;
+      const { command: question } = this;
       question?.answers.set(rank, message.kind === 'answer' ? message.answer : null);
       if (question?.answers.size === this.workers.length)
         question.resolve(this.workers.map((_, index) => question.answers.get(index) ?? null));
@@ -130,7 +130,7 @@ export class Ranks {
     this.failure = error;
     this.control.stop();
     this.ending ??= this.end();
-    const { question } = this;
+    const { command: question } = this;
     void this.ending.then(() => question?.reject(error));
   }
 

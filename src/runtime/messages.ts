@@ -2,7 +2,7 @@
  * @file Messages between the launcher and its ranks.
  */
 import type { StoredTensor } from '../program/checkpoint.js';
-import type { KeptBlock } from '../program/checkpoint-boxes.js';
+import type { SavedShard } from '../program/checkpoint-boxes.js';
 import type { Program, ProgramAction, ProgramAxis, ProgramStage } from '../program/program.js';
 import { AutoparError, type ErrorPlace, type ExitKind, type OuterMemory } from '../program/values.js';
 import type { BackendName } from './backend.js';
@@ -96,7 +96,7 @@ export type RankCommand =
   | { readonly kind: 'read'; readonly tensors: readonly string[] }
   | { readonly kind: 'write'; readonly blocks: Blocks }
   /** Writes boxes of its state to a file. */
-  | { readonly kind: 'save'; readonly file: string; readonly blocks: readonly KeptBlock[] }
+  | { readonly kind: 'save'; readonly file: string; readonly blocks: readonly SavedShard[] }
   /** Reads its state from the checkpoint in a folder. */
   | { readonly kind: 'restore'; readonly folder: string; readonly tensors: Readonly<Record<string, StoredTensor>> }
   | { readonly kind: 'close' };

@@ -73,7 +73,7 @@ export class RankLoop<Tensor extends object> {
     this.control.barrier(rank);
     const seconds = this.backend.stepSeconds?.() ?? (performance.now() - from) / 1000;
     const { user, system } = process.cpuUsage(before);
-    const collected = this.copies(collect, (name) => [this.store.keptValue(name)]);
+    const collected = this.copies(collect, (name) => [this.store.collectedValue(name)]);
     const blocks = this.copies(outputs, (name) => this.partsOf(name));
     for (const name of this.watch.unmeasured) this.measure(name);
     this.store.end(state);
@@ -220,7 +220,7 @@ export class RankLoop<Tensor extends object> {
     const room = this.backend.writesInPlace ? step.outputs.map((name) => this.store.room(name)) : null;
     this.control.enterNative(this.setup.rank, 'computing');
     const results = await step.segment.run(inputs, room).catch((error: unknown) => {
-      throw this.store.withHeld(error, step.outputs);
+      throw this.store.memoryError(error, step.outputs);
     });
     this.control.enter(this.setup.rank, 'running');
     const unchecked = !this.checked.has(step);

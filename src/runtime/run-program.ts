@@ -12,7 +12,7 @@ import {
   type StepOptions,
   type StepResult,
   startSession,
-  type WholeTensors,
+  type UnshardedTensors,
 } from './session.js';
 import { meanStatistics, type RankStatistics, sumOf } from './statistics.js';
 
@@ -37,9 +37,9 @@ export interface RunOptions extends Omit<SessionOptions, 'onLoaded'> {
 
 export interface RunResult {
   /** Whole graph outputs of the last step; none where ranks are emulated. */
-  readonly outputs: WholeTensors;
+  readonly outputs: UnshardedTensors;
   /** Whole collected tensors of the last step, by local tensor. */
-  readonly tensors: WholeTensors;
+  readonly tensors: UnshardedTensors;
   /** Outputs that are one number (a loss), by name: their value in every counted step. */
   readonly history: Readonly<Record<string, readonly number[]>>;
   /** Wall time of each counted step: the longest over the ranks, from barrier to barrier. */
@@ -58,7 +58,7 @@ export interface RunResult {
  * need none). Throws AutoparError: exit input for a bad program, segment, shard or input; rankFailed for a rank that dies or
  * stalls; backendAbsent; interrupted. When it settles, no rank is left.
  */
-export async function runProgram(dir: string, inputs: WholeTensors, options: RunOptions = {}): Promise<RunResult> {
+export async function runProgram(dir: string, inputs: UnshardedTensors, options: RunOptions = {}): Promise<RunResult> {
   const program = options.program ?? (await readProgram(dir));
   if (!options.emulation) checkInputs(program, inputs);
   const session = await startSession(program, await programFolder(dir), {
@@ -77,7 +77,7 @@ export interface StepLoop {
   readonly first: number;
   readonly last: number;
   /** The inputs of a step: read while the ranks run the step before. Null repeats the inputs of the step before. */
-  readonly feed: (step: number) => WholeTensors | Feeds | null;
+  readonly feed: (step: number) => UnshardedTensors | Feeds | null;
   readonly options: (step: number) => StepOptions;
   /** Ends the loop by throwing. */
   readonly after: (step: number, result: StepResult) => Promise<void> | void;
@@ -91,7 +91,7 @@ export async function eachStep(session: Session, { first, last, feed, options, a
     const running =
       fed && 'byRank' in fed
         ? session.step(undefined, { ...options(step), feeds: fed as Feeds })
-        : session.step((fed as WholeTensors | null) ?? undefined, options(step));
+        : session.step((fed as UnshardedTensors | null) ?? undefined, options(step));
     const next = step + 1 < last ? attempt(() => feed(step + 1)) : () => null;
     await after(step, await running);
     fed = next();
@@ -110,7 +110,7 @@ function attempt<Result>(run: () => Result): () => Result {
   }
 }
 
-async function runSteps(session: Session, inputs: WholeTensors, options: RunOptions): Promise<RunResult> {
+async function runSteps(session: Session, inputs: UnshardedTensors, options: RunOptions): Promise<RunResult> {
   const { warmup = 0, collect = [] } = options;
   const counted = Math.max(1, options.steps ?? 1);
   const numbers = session.program.outputs.filter(isNumber).map(({ name }) => name);
@@ -118,8 +118,8 @@ async function runSteps(session: Session, inputs: WholeTensors, options: RunOpti
   const stepSeconds: number[] = [];
   let processorSeconds = 0;
   let sums: readonly RankStatistics[] = [];
-  let outputs: WholeTensors = {};
-  let tensors: WholeTensors = {};
+  let outputs: UnshardedTensors = {};
+  let tensors: UnshardedTensors = {};
   let spans: StepResult['spans'] = [];
   const last = warmup + counted;
   await eachStep(session, {

@@ -15,17 +15,17 @@ import { BACKENDS, type BackendName } from './backend.js';
 import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
-import { restoreState, saveState } from './kept-state.js';
 import { actionsOfStage, makeLines, Ranks } from './launch.js';
 import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, TraceSpan } from './messages.js';
 import { withPrivateFolder } from './private-folder.js';
+import { restoreState, saveState } from './saved-state.js';
 import { makeRegions } from './shared-memory.js';
 import { planSlots } from './slots.js';
 import type { RankStatistics } from './statistics.js';
 import type { NotFinite } from './value-watch.js';
 
 /** Whole tensors by name. */
-export type WholeTensors = Readonly<Record<string, ConstantTensor>>;
+export type UnshardedTensors = Readonly<Record<string, ConstantTensor>>;
 
 /** Resources of this machine that a rank may use. */
 export interface RankResources {
@@ -93,9 +93,9 @@ export interface Feeds {
 export type InputReader = (name: string, offset: number, length: number, rank: number) => Uint8Array;
 
 export interface StepResult {
-  readonly outputs: WholeTensors;
+  readonly outputs: UnshardedTensors;
   /** Collected tensors, by local tensor. */
-  readonly tensors: WholeTensors;
+  readonly tensors: UnshardedTensors;
   /** Wall time: the longest over the ranks, from barrier to barrier. */
   readonly seconds: number;
   /** Processor time of the whole process; whatever else the machine does counts little. */
@@ -117,13 +117,13 @@ export interface StepResult {
 export interface Session {
   readonly program: Program;
   /** Runs one step on whole inputs; on those of the last step where none are given. */
-  readonly step: (inputs?: WholeTensors, options?: StepOptions) => Promise<StepResult>;
+  readonly step: (inputs?: UnshardedTensors, options?: StepOptions) => Promise<StepResult>;
   /** Reads the inputs of each rank in a step: each shard once, and nothing else. */
   readonly feeds: (read: InputReader) => Feeds;
   /** State (weights that are trained, moments, scalars of the optimizer) as the next step begins with it. */
-  readonly read: (names: readonly string[]) => Promise<WholeTensors>;
+  readonly read: (names: readonly string[]) => Promise<UnshardedTensors>;
   /** Replaces state, whole tensors, for the next step. */
-  readonly write: (tensors: WholeTensors) => Promise<void>;
+  readonly write: (tensors: UnshardedTensors) => Promise<void>;
   /**
    * Writes all state into an empty folder, each rank its own, and returns the stored tensors; the caller writes the manifest.
    * Throws AutoparError (exit cannotWrite) where a file cannot be written; the session goes on.
@@ -188,7 +188,7 @@ class RunningSession implements Session {
     private readonly hasValues: boolean,
   ) {}
 
-  async step(inputs?: WholeTensors, options: StepOptions = {}): Promise<StepResult> {
+  async step(inputs?: UnshardedTensors, options: StepOptions = {}): Promise<StepResult> {
     const { program, setups } = this;
     const { feeds } = options;
     if (this.hasValues && !feeds && (inputs || !this.fed)) checkInputs(program, inputs ?? {});
@@ -265,13 +265,13 @@ class RunningSession implements Session {
     return { byRank };
   }
 
-  async read(names: readonly string[]): Promise<WholeTensors> {
+  async read(names: readonly string[]): Promise<UnshardedTensors> {
     const places = this.placesOf(names);
     const answers = await this.ranks.ask((rank) => ({ kind: 'read', tensors: places[this.stageOf(rank)] ?? [] }));
     return this.firstOf(places, (rank) => answers[rank]?.blocks);
   }
 
-  async write(tensors: WholeTensors): Promise<void> {
+  async write(tensors: UnshardedTensors): Promise<void> {
     const places = this.placesOf(Object.keys(tensors));
     for (const [name, given] of Object.entries(tensors)) this.checkWritten(name, given, places);
     await this.ranks.ask((rank) => {
@@ -321,7 +321,7 @@ class RunningSession implements Session {
   }
 
   /** The shards of the inputs that one rank of a stage holds, by local tensor. */
-  private feedsOf(rank: number, inputs: WholeTensors): Blocks {
+  private feedsOf(rank: number, inputs: UnshardedTensors): Blocks {
     const { stageIndex, stage, axes, regions } = this.setups[rank] as RankSetup;
     const feeds: Record<string, readonly Uint8Array[]> = {};
     for (const value of this.program.inputs) {

@@ -121,7 +121,7 @@ export class TensorStore<Tensor extends object> {
   }
 
   /** An error of the device as it made tensors; where its memory is full, with the first of them and the rank's memory. */
-  withHeld(error: unknown, names: readonly string[]): unknown {
+  memoryError(error: unknown, names: readonly string[]): unknown {
     const [name] = names;
     if (!(error instanceof AutoparError) || error.code !== 'over-memory' || name === undefined) return error;
     const { rank } = this.options;
@@ -207,7 +207,7 @@ export class TensorStore<Tensor extends object> {
   }
 
   /** The last value of a tensor in the step, where it was to be stored; valid until `end`. */
-  keptValue(name: string): Uint8Array | undefined {
+  collectedValue(name: string): Uint8Array | undefined {
     const holder = this.kept.get(name);
     return holder ? this.valueIn(name, holder) : undefined;
   }

@@ -15,7 +15,7 @@ import { primeFactors } from '../sharding-propagation/mesh.js';
 import type { SequenceMethods } from '../sharding-propagation/roles.js';
 import type { MeshDegrees, Pins, PossibleDegrees } from './degrees.js';
 import { attentionHeads, dividesHeads, expertDimensions } from './factor-families.js';
-import type { OperatorQuestions } from './operator-questions.js';
+import type { OperatorFactsOf } from './operator-facts.js';
 
 /**
  * @param stages the requested degrees of each
@@ -34,7 +34,7 @@ export function refuseAbsentFactors(
       {},
       'leave it out, or add --sp 2',
     );
-  if (tpSequence === 'on') refuseWholeNorms(graph, stages);
+  if (tpSequence === 'on') refuseUnshardableNorms(graph, stages);
   for (const { sp = 1, ep = 1 } of stages) {
     if (sp > 1) refuseSequence(graph, sp);
     if (sp > 1) refuseStates(graph, sp);
@@ -56,7 +56,7 @@ function refuseSequence(graph: Graph, sp: number): void {
 }
 
 /** Norms that tp is to shard along the sequence. */
-function refuseWholeNorms(graph: Graph, stages: readonly Pins[]): void {
+function refuseUnshardableNorms(graph: Graph, stages: readonly Pins[]): void {
   if (stages.every(({ tp }) => tp === 1))
     throw doesNotFit('--tp-sequence on shards norms over tp, and tp is 1', 'leave it out, or give --tp 2 or more');
   if (sequenceDimensions(graph).length === 0)
@@ -114,11 +114,11 @@ function refuseStates(graph: Graph, sp: number): void {
  * @param spOf over how many ranks an operator's sequence is sharded
  * @throws AutoparError `degree-does-not-fit` (usage) for a ring over an attention that cannot take its keys in blocks
  */
-export function refuseRing(graph: Graph, questionOf: OperatorQuestions, spOf: (node: Node) => number): void {
+export function refuseRing(graph: Graph, factsOf: OperatorFactsOf, spOf: (node: Node) => number): void {
   for (const node of graph.nodes) {
     const sp = spOf(node);
     if (sp === 1) continue;
-    const { view, families } = questionOf(node);
+    const { view, families } = factsOf(node);
     const rule = ruleOf(view);
     const sequences = [...families.factors.sequence];
     const family = entryOf(node.op, node.domain)?.family ?? 'other';

@@ -63,14 +63,14 @@ export function propagatedAssignment(
 /** The lower bound of such a plan is 0: propagation proves nothing about cheaper plans. */
 export const BY_PROPAGATION: Completion = {
   mode: 'sharding_propagation',
-  solve: (graph, mesh, cluster, { pins, pinned, questions, allToAll }) => {
+  solve: (graph, mesh, cluster, { pins, pinned, factsOf, allToAll }) => {
     const propagation = propagate(withoutClones(graph), mesh, pins);
     const price = stepPrice(cluster, mesh);
     const resharder = makeResharder(mesh, price, reshardBound(cluster, mesh, price), { allToAll });
     const assignment = propagatedAssignment(graph, mesh, propagation, resharder);
     const cost = priceGraph(partition(graph, assignment, resharder), cluster);
     const exceptions = graph.nodes
-      .filter((node) => node.phase !== 'recompute' && questions(node).heavy)
+      .filter((node) => node.phase !== 'recompute' && factsOf(node).heavy)
       .flatMap((node) => idleAxes(node, mesh, propagation, pinned));
     return { assignment, resharder, cost, bound: 0, exceptions, propagation };
   },

@@ -31,8 +31,8 @@ import {
   type Strategy,
 } from '../sharding-propagation/strategy.js';
 import { innerPieces, paddedPieces, type SeenCut, type SeenPiece } from './piece-hints.js';
-import { cannotBeKept } from './pinned.js';
-import { canBeCut, canTakeExperts, factorsFor, HEAVY, isLeft, type RoleQuestion } from './role-factors.js';
+import { unsatisfiable } from './pinned.js';
+import { canBeCut, canTakeExperts, factorsFor, HEAVY, isLeft, type RoleRequest } from './role-factors.js';
 
 /** The candidate strategies of operators of one structure. */
 export interface CandidateSet {
@@ -49,7 +49,7 @@ export interface CandidateSet {
   readonly liftsRoles: boolean;
 }
 
-export interface CandidateQuestion extends RoleQuestion {
+export interface CandidateRequest extends RoleRequest {
   readonly cluster: Cluster;
   /** Facts about the surrounding graph that lowering needs; left out where no operand is a weight and every result is read. */
   readonly context?: OperatorContext;
@@ -76,32 +76,32 @@ interface AxisPlacement {
 }
 
 /** Enumerates and prices an operator's strategies; the replicated one comes first where it is allowed. */
-export function candidatesOf(question: CandidateQuestion): CandidateSet {
-  const { view, mesh } = question;
+export function candidatesOf(request: CandidateRequest): CandidateSet {
+  const { view, mesh } = request;
   const entry = operatorEntry(view);
   const rule = entry.rule(view);
   const linear = entry.linear(view);
   const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;
-  const allPlacements = (asked: CandidateQuestion) =>
+  const allPlacements = (asked: CandidateRequest) =>
     [...plainPlacements(asked, entry, rule), ...piecePlacements(asked, entry, rule)].filter((placement) =>
       legal(plainly(placement)),
     );
-  const strategiesOf = (placements: readonly AxisPlacement[], asked: CandidateQuestion) =>
+  const strategiesOf = (placements: readonly AxisPlacement[], asked: CandidateRequest) =>
     placements
       .flatMap((placement) => partialOperandVariants(placement, asked, linear))
       .flatMap((strategy) => pendingVariants(strategy, asked, refineRule(rule, strategy.pieces)))
       .filter(legal)
-      .filter((strategy) => (question.pins ?? []).every((pin) => satisfies(pin, strategy, rule, linear, mesh)));
-  const all = allPlacements(question);
-  const { placements, unused } = enforcePins(all, question, entry, rule);
-  const free: CandidateQuestion = { ...question, axes: 'free' };
+      .filter((strategy) => (request.pins ?? []).every((pin) => satisfies(pin, strategy, rule, linear, mesh)));
+  const all = allPlacements(request);
+  const { placements, unused } = enforcePins(all, request, entry, rule);
+  const free: CandidateRequest = { ...request, axes: 'free' };
   // Pins may require what roles exclude: then the search widens step by step.
   const [attempt, attempted] = firstFilled([
-    () => strategiesOf(placements, question),
-    ...((question.pins ?? []).length === 0
+    () => strategiesOf(placements, request),
+    ...((request.pins ?? []).length === 0
       ? []
       : [
-          () => strategiesOf(all, question),
+          () => strategiesOf(all, request),
           () => strategiesOf(allPlacements(free), free),
           () =>
             strategiesOf(
@@ -110,28 +110,28 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
             ),
         ]),
   ]);
-  const priced = pricedStrategies(attempted, question);
+  const priced = pricedStrategies(attempted, request);
   if (priced.strategies.length === 0)
-    throw cannotBeKept(
+    throw unsatisfiable(
       `${view.op} ${view.name}`,
-      sourcesOf(question.pins),
+      sourcesOf(request.pins),
       `its rule is ${rule.text}, and no strategy on this mesh satisfies them`,
     );
-  return { ...priced, unused, liftsRoles: question.axes === 'roles' && attempt > 1 };
+  return { ...priced, unused, liftsRoles: request.axes === 'roles' && attempt > 1 };
 }
 
 /** Candidates of an operator that recomputes another, under that operator's strategies, priced in its own context. */
-export function followingCandidates({ strategies }: CandidateSet, question: CandidateQuestion): CandidateSet {
-  const priced = pricedStrategies(strategies, question);
+export function followingCandidates({ strategies }: CandidateSet, request: CandidateRequest): CandidateSet {
+  const priced = pricedStrategies(strategies, request);
   if (priced.strategies.length < strategies.length)
-    throw new Error(`${question.view.name} cannot follow the strategies of the operator that it does again`);
+    throw new Error(`${request.view.name} cannot follow the strategies of the operator that it does again`);
   return { ...priced, strategies, unused: [], liftsRoles: false };
 }
 
 /** The strategies of an operator that can be lowered, with their costs. */
 function pricedStrategies(
   all: readonly Strategy[],
-  { view, mesh, cluster, context, merged: only = mergedOnce(mesh) }: CandidateQuestion,
+  { view, mesh, cluster, context, merged: only = mergedOnce(mesh) }: CandidateRequest,
 ): Omit<CandidateSet, 'unused' | 'liftsRoles'> {
   const merged = (layout: Layout | null) => layout && only(layout);
   const strategies: Strategy[] = [];
@@ -167,7 +167,7 @@ const REORDERED: ReadonlySet<Factor['kind']> = new Set(['contracting', 'expanded
 
 /** Every sub-axis on any factor or on none, in the mesh's order: for pins that split an axis in ways the search would not. */
 function everyPlacement(
-  { mesh, view, pins }: CandidateQuestion,
+  { mesh, view, pins }: CandidateRequest,
   entry: OperatorEntry,
   rule: FactorRule,
 ): readonly AxisPlacement[] {
@@ -181,7 +181,7 @@ function everyPlacement(
         .map((factor): FactorSubAxes => ({ ...axes, [factor.name]: [...(axes[factor.name] ?? []), name] })),
     ]);
     if (all.length > EVERY_LIMIT)
-      throw cannotBeKept(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to look through');
+      throw unsatisfiable(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to look through');
   }
   return all.map((axes): AxisPlacement => ({ axes }));
 }
@@ -190,38 +190,34 @@ function everyPlacement(
 const EVERY_LIMIT = 200_000;
 
 /** Placements on the operator's own factors, and on the pieces of those that hold a sequence further in. */
-function plainPlacements(
-  question: CandidateQuestion,
-  entry: OperatorEntry,
-  rule: FactorRule,
-): readonly AxisPlacement[] {
-  const { digits } = question.families;
-  if (Object.keys(digits).length === 0) return possibleAxes(question, entry, rule).map((axes) => ({ axes }));
-  return possibleAxes(question, entry, refineRule(rule, digits))
+function plainPlacements(request: CandidateRequest, entry: OperatorEntry, rule: FactorRule): readonly AxisPlacement[] {
+  const { digits } = request.families;
+  if (Object.keys(digits).length === 0) return possibleAxes(request, entry, rule).map((axes) => ({ axes }));
+  return possibleAxes(request, entry, refineRule(rule, digits))
     .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
     .map((axes) => ({ axes, pieces: digits }));
 }
 
 /** All ways to lay the mesh's axes on the operator's factors. */
-function possibleAxes(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly FactorSubAxes[] {
-  const { mesh, rounded } = question;
+function possibleAxes(request: CandidateRequest, entry: OperatorEntry, rule: FactorRule): readonly FactorSubAxes[] {
+  const { mesh, rounded } = request;
   const usable = [...rule.factors.values()].filter(
     (factor) => shardable(factor, entry) && !(rounded && REORDERED.has(factor.kind)),
   );
-  return axisParts(mesh, canTakeExperts(usable, question))
+  return axisParts(mesh, canTakeExperts(usable, request))
     .filter((part) => part.size > 1)
     .map((part) => {
-      const { factors, must } = factorsFor(part, usable, question, rule);
-      return axisPlacements(part, factors, question, rule, must);
+      const { factors, must } = factorsFor(part, usable, request, rule);
+      return axisPlacements(part, factors, request, rule, must);
     })
     .reduce<readonly FactorSubAxes[]>(
-      (all, next) => all.flatMap((axes) => next.flatMap((more) => joins(axes, more, question))),
+      (all, next) => all.flatMap((axes) => next.flatMap((more) => joins(axes, more, request))),
       [{}],
     )
     .filter((axes) =>
       Object.entries(axes).every(([name, names]) => {
         const factor = rule.factors.get(name);
-        return factor !== undefined && canBeCut(factor, axesSize(mesh, names), question, rule);
+        return factor !== undefined && canBeCut(factor, axesSize(mesh, names), request, rule);
       }),
     );
 }
@@ -230,26 +226,22 @@ function possibleAxes(question: CandidateQuestion, entry: OperatorEntry, rule: F
  * Placements inside the pieces that readers see: fused q, k and v are (3 | 64), and tp cuts each of the three. One factor
  * is seen as pieces at a time.
  */
-function piecePlacements(
-  question: CandidateQuestion,
-  entry: OperatorEntry,
-  rule: FactorRule,
-): readonly AxisPlacement[] {
+function piecePlacements(request: CandidateRequest, entry: OperatorEntry, rule: FactorRule): readonly AxisPlacement[] {
   const variants = new Map<string, SeenCut & { readonly factor: string }>();
-  for (const [factor, seen] of question.hints) {
-    if (question.families.factors.batch.has(factor) || question.families.digits[factor]) continue;
-    for (const axis of question.mesh.axes) {
+  for (const [factor, seen] of request.hints) {
+    if (request.families.factors.batch.has(factor) || request.families.digits[factor]) continue;
+    for (const axis of request.mesh.axes) {
       for (const found of axis.size > 1 ? [innerPieces(seen, axis.size), paddedPieces(seen, axis.size)] : []) {
         if (found) variants.set(`${factor} ${found.sizes.join(' ')} ${found.cut}`, { factor, ...found });
       }
     }
   }
   return [...variants.values()].flatMap(({ factor, sizes, cut }) => {
-    const pieces: FactorPieces = { ...question.families.digits, [factor]: sizes };
+    const pieces: FactorPieces = { ...request.families.digits, [factor]: sizes };
     if (piecesProblem(rule, pieces) !== null) return [];
     const names = sizes.map((_, index) => pieceName(factor, index));
     return (
-      possibleAxes(question, entry, refineRule(rule, pieces))
+      possibleAxes(request, entry, refineRule(rule, pieces))
         .filter((axes) => names.every((name, index) => (axes[name]?.length ?? 0) > 0 === (index === cut)))
         // An expansion names the dimensions by the rule's own factors.
         .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
@@ -279,18 +271,18 @@ function shardable(factor: Factor, entry: OperatorEntry): boolean {
 function axisPlacements(
   axis: MeshAxis,
   factors: readonly Factor[],
-  question: CandidateQuestion,
+  request: CandidateRequest,
   rule: FactorRule,
   used: boolean,
 ): readonly FactorSubAxes[] {
-  const { mesh, hints } = question;
+  const { mesh, hints } = request;
   const names = axis.subAxes.map((sub) => sub.name);
   const fits = (factor: Factor, axes: readonly SubAxis[]) => factor.size % axesSize(mesh, axes) === 0;
-  const streaming = streamingPlacements(axis, factors, question, rule);
-  const { streams } = axisRole(axis.name, question.roles);
+  const streaming = streamingPlacements(axis, factors, request, rule);
+  const { streams } = axisRole(axis.name, request.roles);
   if (streaming.length > 0 && streams === 'always') return streaming;
   const result: FactorSubAxes[] = used ? [...streaming] : [{}, ...streaming];
-  for (const factor of factors) if (canBeCut(factor, axis.size, question, rule)) result.push({ [factor.name]: names });
+  for (const factor of factors) if (canBeCut(factor, axis.size, request, rule)) result.push({ [factor.name]: names });
   for (const major of factors) {
     for (const cut of factorCuts(major, names, mesh, hints)) {
       const [first, rest] = [names.slice(0, cut), names.slice(cut)];
@@ -307,14 +299,14 @@ function axisPlacements(
 function streamingPlacements(
   { name, size, subAxes: own }: MeshAxis,
   factors: readonly Factor[],
-  question: CandidateQuestion,
+  request: CandidateRequest,
   rule: FactorRule,
 ): readonly FactorSubAxes[] {
-  const { roles, axes, families } = question;
+  const { roles, axes, families } = request;
   if (axes === 'free' || axisRole(name, roles).streams === 'never') return [];
   const names = own.map((sub) => sub.name);
   const sequences = factors.filter(
-    (factor) => families.factors.sequence.has(factor.name) && canBeCut(factor, size, question, rule),
+    (factor) => families.factors.sequence.has(factor.name) && canBeCut(factor, size, request, rule),
   );
   return sequences
     .filter(({ name: streamed }) => rule.factors.get(streamed)?.streams)
@@ -334,7 +326,7 @@ function factorCuts(
   factor: Factor,
   names: readonly SubAxis[],
   mesh: Mesh,
-  hints: CandidateQuestion['hints'],
+  hints: CandidateRequest['hints'],
 ): readonly number[] {
   const size = majorSize(factor, hints);
   if (size % axesSize(mesh, names) === 0) return [];
@@ -344,7 +336,7 @@ function factorCuts(
 }
 
 /** Size of the first piece that readers see of a factor, if it can be cut at all; else the factor's own. */
-function majorSize(factor: Factor, hints: CandidateQuestion['hints']): number {
+function majorSize(factor: Factor, hints: CandidateRequest['hints']): number {
   const first = hints.get(factor.name)?.[0];
   return first && !first.whole && first.size > 1 ? first.size : factor.size;
 }
@@ -356,7 +348,7 @@ function majorSize(factor: Factor, hints: CandidateQuestion['hints']): number {
 function joins(
   a: FactorSubAxes,
   b: FactorSubAxes,
-  { mesh, families, roles, axes }: CandidateQuestion,
+  { mesh, families, roles, axes }: CandidateRequest,
 ): readonly FactorSubAxes[] {
   const both = Object.keys(b).some((factor) => families.factors.heads.has(factor) && a[factor] !== undefined);
   const isEither = both && axes === 'roles' && mesh.axes.some(({ name }) => takesHeads(axisRole(name, roles)));
@@ -376,22 +368,22 @@ function join(a: FactorSubAxes, b: FactorSubAxes): FactorSubAxes {
 /** Heavy operators use every pinned axis that some placement can use. */
 function enforcePins(
   all: readonly AxisPlacement[],
-  question: CandidateQuestion,
+  request: CandidateRequest,
   entry: OperatorEntry,
   rule: FactorRule,
 ): { readonly placements: readonly AxisPlacement[]; readonly unused: readonly string[] } {
-  if (!HEAVY.has(entry.family) && !question.heavy) return { placements: all, unused: [] };
+  if (!HEAVY.has(entry.family) && !request.heavy) return { placements: all, unused: [] };
   let placements = all;
   const unused: string[] = [];
-  for (const axis of question.mesh.axes) {
-    if (axis.size === 1 || !question.pinned.has(axis.name)) continue;
+  for (const axis of request.mesh.axes) {
+    if (axis.size === 1 || !request.pinned.has(axis.name)) continue;
     const names = axis.subAxes.map((sub) => sub.name);
     const using = placements.filter(({ axes }) => {
       const used = new Set(Object.values(axes).flat());
-      return names.every((name) => used.has(name)) || isLimitedByHeads(axes, names, question, rule);
+      return names.every((name) => used.has(name)) || isLimitedByHeads(axes, names, request, rule);
     });
     if (using.length > 0) placements = using;
-    else unused.push(`${axis.name} ${axis.size} is not used: ${obstacles(rule, axis, question)}`);
+    else unused.push(`${axis.name} ${axis.size} is not used: ${obstacles(rule, axis, request)}`);
   }
   return { placements, unused };
 }
@@ -400,7 +392,7 @@ function enforcePins(
 function isLimitedByHeads(
   axes: FactorSubAxes,
   names: readonly SubAxis[],
-  { mesh, hints }: CandidateQuestion,
+  { mesh, hints }: CandidateRequest,
   rule: FactorRule,
 ): boolean {
   return Object.entries(axes).some(([name, taken]) => {
@@ -411,8 +403,8 @@ function isLimitedByHeads(
 }
 
 /** Why each factor cannot take an axis. */
-function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion): string {
-  const { leaves } = axisRole(axis.name, question.roles);
+function obstacles(rule: FactorRule, axis: MeshAxis, request: CandidateRequest): string {
+  const { leaves } = axisRole(axis.name, request.roles);
   const reasons = [...rule.factors.values()]
     .filter((factor) => factor.size > 1)
     .map((factor) => {
@@ -421,9 +413,9 @@ function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion
         return `factor ${factor.name} of size ${factor.size} is not divisible by ${axis.size}`;
       const border = borderProblem(rule, factor.name, axis.size);
       if (border) return border;
-      const isOthers = question.axes === 'roles' && isLeft(factor.name, leaves, question);
+      const isOthers = request.axes === 'roles' && isLeft(factor.name, leaves, request);
       if (!isOthers) return `factor ${factor.name} is taken`;
-      const whose = question.families.factors.batch.has(factor.name)
+      const whose = request.families.factors.batch.has(factor.name)
         ? "the batch, which is dp's"
         : 'the sequence, which --tp-sequence off leaves whole';
       return `factor ${factor.name} is ${whose}`;
@@ -439,15 +431,15 @@ function plainly(placement: AxisPlacement): Strategy {
 /** The placement alone, and with partial sums passed through over axes that shard no factor. */
 function partialOperandVariants(
   placement: AxisPlacement,
-  question: CandidateQuestion,
+  request: CandidateRequest,
   linear: readonly (readonly number[])[],
 ): readonly Strategy[] {
   const used = new Set(Object.values(placement.axes).flat());
-  const idle = question.mesh.axes.filter((axis) => axis.size > 1 && axis.subAxes.every((sub) => !used.has(sub.name)));
+  const idle = request.mesh.axes.filter((axis) => axis.size > 1 && axis.subAxes.every((sub) => !used.has(sub.name)));
   const plain = plainly(placement);
   const sets = linear
-    .map((operands, set) => ({ operands: operands.filter((operand) => question.view.inputs[operand] != null), set }))
-    .filter(({ operands }) => operands.some((operand) => !question.weights[operand]));
+    .map((operands, set) => ({ operands: operands.filter((operand) => request.view.inputs[operand] != null), set }))
+    .filter(({ operands }) => operands.some((operand) => !request.weights[operand]));
   const idleGroups = [...idle.map((axis) => [axis]), ...(idle.length > 1 ? [idle] : [])];
   return [
     plain,
@@ -461,19 +453,18 @@ function partialOperandVariants(
 }
 
 /** Variants with partial sums left, reduced or scattered. Maxima and minima are always reduced: nothing passes them through. */
-function pendingVariants(strategy: Strategy, question: CandidateQuestion, rule: FactorRule): readonly Strategy[] {
+function pendingVariants(strategy: Strategy, request: CandidateRequest, rule: FactorRule): readonly Strategy[] {
   const { pieces: _, ...unrefined } = strategy;
   const pending = pendingPartial(rule, unrefined);
   if (pending.length === 0) return [strategy];
   const reduced: PendingReduction = { kind: 'all-reduce' };
   if (pending.some(({ reduction }) => reduction !== 'sum')) return [{ ...strategy, pending: reduced }];
-  const pendingAxes = question.mesh.axes.filter(({ subAxes: own }) =>
+  const pendingAxes = request.mesh.axes.filter(({ subAxes: own }) =>
     own.some(({ name }) => pending.some(({ axis }) => axis === name)),
   );
-  const leaves =
-    question.axes === 'free' ? [] : pendingAxes.flatMap(({ name }) => axisRole(name, question.roles).leaves);
+  const leaves = request.axes === 'free' ? [] : pendingAxes.flatMap(({ name }) => axisRole(name, request.roles).leaves);
   const targets = [...rule.factors.values()].filter(
-    (factor) => factor.size > 1 && !isLeft(factor.name, leaves, question),
+    (factor) => factor.size > 1 && !isLeft(factor.name, leaves, request),
   );
   return [
     strategy,

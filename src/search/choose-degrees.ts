@@ -104,7 +104,7 @@ export async function chooseDegrees(
   const ranked: Fitted[] = [];
   const reasons = new Map<MeshDegrees, Ruling>();
   let leastBytes = Infinity;
-  const flops = wholeFlops(graph);
+  const flops = unshardedFlops(graph);
   // The search models the memory of the whole graph on the device, one micro-batch at a time.
   const isScaled =
     pipeline !== undefined ||
@@ -243,7 +243,7 @@ function stagesOf(
 }
 
 /** Work of the unsharded graph. */
-export function wholeFlops(graph: Graph): number {
+export function unshardedFlops(graph: Graph): number {
   return graph.nodes.reduce((sum, node) => {
     const view = viewOf(graph, node);
     const { flops } = operatorEntry(node).work(view);

@@ -8,7 +8,7 @@ import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import type { Deadline } from '../solver/deadline.js';
-import type { OperatorQuestions } from './operator-questions.js';
+import type { OperatorFactsOf } from './operator-facts.js';
 import type { UsedMode } from './search-mode.js';
 import type { MeshSolution } from './solve-mesh.js';
 import type { ZeroLevel } from './zero.js';
@@ -28,7 +28,7 @@ export interface Completion {
 export interface CompletionOptions {
   /** Axes whose degree the user gave. */
   readonly pinned: ReadonlySet<string>;
-  readonly questions: OperatorQuestions;
+  readonly factsOf: OperatorFactsOf;
   readonly pins: readonly Pin[];
   readonly axes: 'roles' | 'free';
   readonly allToAll: boolean;

@@ -26,7 +26,7 @@ export interface FactorFamilies {
 }
 
 /** Families that are followed only where an axis asks for them, beside the batch. */
-export interface AskedFamilies {
+export interface OptionalFamilies {
   readonly sequence?: boolean;
   readonly experts?: boolean;
 }
@@ -34,7 +34,7 @@ export interface AskedFamilies {
 /** Families by operator. */
 export function factorFamilies(
   graph: Graph,
-  { sequence = false, experts = false }: AskedFamilies = {},
+  { sequence = false, experts = false }: OptionalFamilies = {},
 ): (node: Node, rule: FactorRule) => FactorFamilies {
   const batch = followBatch(graph, { digits: true });
   const follow = (starts: readonly BatchDimension[]) => (starts.length === 0 ? null : followDimensions(graph, starts));

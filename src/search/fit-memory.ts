@@ -104,7 +104,7 @@ class FittingMesh {
       // A fallback where nothing else was found: it may even fit.
       this.look(await this.economical());
       await this.inTime(async () => {
-        if (this.bound < Infinity) await this.sayLess(atLeast);
+        if (this.bound < Infinity) await this.lowerLimits(atLeast);
         if (!this.best) atLeast = Math.max(atLeast, await this.closeIn(Math.max(atLeast, this.limit)));
       });
     }
@@ -163,7 +163,7 @@ class FittingMesh {
       if (!found || (this.best && this.bound >= this.best.cost)) return;
       if (found.cost < (this.best?.cost ?? Infinity)) this.look(found);
       if (this.best?.cost === found.cost) return;
-      this.need.learnWhole(found.states, this.need.lowered(found.states));
+      this.need.learnTotal(found.states, this.need.lowered(found.states));
       this.options.deadline.check();
     }
   }
@@ -183,7 +183,7 @@ class FittingMesh {
   }
 
   /** Plans fit by their uses, but not when lowered: searches under lower limits, with nothing set aside. */
-  private async sayLess(atLeast: number): Promise<void> {
+  private async lowerLimits(atLeast: number): Promise<void> {
     for (let [low, high, step] = [atLeast, this.limit, 0]; step < STEPS && !this.best && high > low * 1.01; step++) {
       const middle = Math.floor((low + high) / 2);
       this.setAside.clear();
@@ -280,7 +280,7 @@ class FittingMesh {
       return true;
     }
     if (learns && need.learn(found.states, lowered, aim)) return false;
-    const said = need.said(found.states);
+    const said = need.usedBytes(found.states);
     for (const [operator, needed] of lowered.byOperator) {
       if (needed <= aim) continue;
       const more = Math.max(1, needed - said(...need.spanOf(operator)));

@@ -17,7 +17,7 @@
 import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
-import { isHeldWeight } from '../ir/passes/held-weights.js';
+import { isStateWeight } from '../ir/passes/state-weights.js';
 import { typeKey } from '../ir/structure-key.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
@@ -129,7 +129,7 @@ class Building {
       });
     }
     for (const [tensor, readers] of this.readersOf) this.connect(tensor, readers);
-    for (const pair of graph.state) if (!isHeldWeight(pair)) this.carry(pair.output, pair.input);
+    for (const pair of graph.state) if (!isStateWeight(pair)) this.carry(pair.output, pair.input);
     return {
       problem: () => ({ sizes: this.sizes, factors: [...this.factors, ...this.edgeFactors()] }),
       refine: (states) => this.refine(states),
@@ -143,7 +143,7 @@ class Building {
   private reserveInput(input: string, sets: ReadonlyMap<Node, CandidateSet>): void {
     const readers = this.readersOf.get(input) ?? [];
     const asked = this.demanded(readers, sets).filter((layout) => layout.partial.length === 0);
-    if (!asked.some(isReplicated)) asked.push(this.whole(input));
+    if (!asked.some(isReplicated)) asked.push(this.replicatedLayout(input));
     const layouts = distinct(this.zero?.resting(input, asked) ?? asked).layouts;
     const pins = this.pinnedInputs.get(input) ?? [];
     const { shape } = typeOf(this.graph, input);
@@ -330,7 +330,7 @@ class Building {
     return { mesh: this.mesh, strategies, inputs, sharedReshards };
   }
 
-  private whole(tensor: string): Layout {
+  private replicatedLayout(tensor: string): Layout {
     const layout = replicated(typeOf(this.graph, tensor).shape);
     return mergedLayout(layout, this.mesh);
   }

@@ -168,7 +168,7 @@ class Gathering {
       );
       return;
     }
-    const [from, last] = [this.isHeld(maker) ? 0 : this.spanOf(maker.name)[1], this.lastOf(tensor)];
+    const [from, last] = [this.isResident(maker) ? 0 : this.spanOf(maker.name)[1], this.lastOf(tensor)];
     if (!isShared) this.use(variable, from, last, made);
     else {
       const first = Math.min(...readers.map((reader) => this.startOf(reader)));
@@ -184,7 +184,7 @@ class Gathering {
   }
 
   /** Accumulators hold their sums from the first micro-batch on. */
-  private isHeld(node: Node): boolean {
+  private isResident(node: Node): boolean {
     return this.graph.microBatches !== undefined && isAccumulator(node);
   }
 
@@ -221,7 +221,7 @@ class Gathering {
     const going = node.inputs.map((input) => input !== null && this.goes(node, input));
     // Operands that are one tensor share it where they are read in one layout.
     const same = node.inputs.map((input) => node.inputs.indexOf(input));
-    const held = node.outputs.map((output) => output !== null && (this.isHeld(node) || this.isCutOutput(output)));
+    const held = node.outputs.map((output) => output !== null && (this.isResident(node) || this.isCutOutput(output)));
     const key = `${this.setId(set)} ${going.map(Number).join('')} ${same.join()} ${held.map(Number).join('')}`;
     const known = this.transients.get(key);
     const bytes = known ?? this.transientBytes(node, set, going, same, held);

@@ -67,7 +67,7 @@ export class MeshNeed {
   }
 
   /** The most bytes of an assignment's uses between two moments. */
-  said(states: readonly number[]): (start: number, end: number) => number {
+  usedBytes(states: readonly number[]): (start: number, end: number) => number {
     return livePeaks(this.problem().uses, withAids(states, this.conditional));
   }
 
@@ -91,14 +91,14 @@ export class MeshNeed {
 
   /** Learns an assignment's excess over its uses, where its need is above the limit; false where nothing is new. */
   learn(states: readonly number[], { byOperator, constants }: AssignmentNeed, limit: number): boolean {
-    const said = this.said(states);
+    const usedBytes = this.usedBytes(states);
     const learnt: ConditionalUse[] = [];
     for (const [operator, needed] of byOperator) {
       const node = this.nodes.get(operator);
       const [start, end] = this.spanOf(operator);
-      const bytes = needed - constants - said(start, end);
+      const bytes = needed - constants - usedBytes(start, end);
       if (!node || needed <= limit || bytes <= 0) continue;
-      const unless = this.around(node, states);
+      const unless = this.neighbourStates(node, states);
       const key = [operator, ...unless.flatMap((way) => [...way].map((condition) => condition.join(':')))].join(' ');
       if (!this.known.has(key)) learnt.push({ start, end, bytes, unless });
       this.known.add(key);
@@ -111,17 +111,17 @@ export class MeshNeed {
    * Learns the total need of an assignment, where its uses are less: for this assignment only, since memory beside live tensors
    * depends on the whole assignment.
    */
-  learnWhole(states: readonly number[], { peak }: AssignmentNeed): void {
+  learnTotal(states: readonly number[], { peak }: AssignmentNeed): void {
     const { end } = this.memory;
     const { sizes } = this.mesh.groups.problem();
     const unless = sizes.flatMap((size, variable) =>
       size > 1 ? [otherThan(variable, [...new Array<number>(size).keys()], states)] : [],
     );
-    this.conditional.push({ start: 0, end, bytes: peak - this.said(states)(0, end), unless });
+    this.conditional.push({ start: 0, end, bytes: peak - this.usedBytes(states)(0, end), unless });
   }
 
   /** The states that an operator's need depends on: each may be another. */
-  private around(node: Node, states: readonly number[]): readonly WayOut[] {
+  private neighbourStates(node: Node, states: readonly number[]): readonly WayOut[] {
     const { operators, viewEnds } = this.mesh.groups.variables;
     const ways: WayOut[] = [];
     const own = operators.get(node);

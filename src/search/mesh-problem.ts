@@ -14,7 +14,7 @@ import { makeResharder, type Resharder } from '../sharding-propagation/reshardin
 import { type CandidateSet, candidatesOf, followingCandidates } from './candidates.js';
 import { EdgeCosts } from './edge-costs.js';
 import { buildGroupGraph, type GroupGraph } from './group-graph.js';
-import type { OperatorQuestions } from './operator-questions.js';
+import type { OperatorFactsOf } from './operator-facts.js';
 import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
 import { type LayoutRule, type ZeroLevel, type ZeroRule, zeroRule } from './zero.js';
 
@@ -23,7 +23,7 @@ export interface MeshOptions {
   /** Axes whose degree the user gave. */
   readonly pinned: ReadonlySet<string>;
   /** Facts about the graph's operators that do not depend on the mesh. */
-  readonly questions: OperatorQuestions;
+  readonly factsOf: OperatorFactsOf;
   /** The user's pins, on this mesh. */
   readonly pins?: SearchPins;
   /** Whether resharding may use all-to-all; it may by default. */
@@ -90,10 +90,10 @@ export function meshProblem(
 }
 
 /** The rule of the requested ZeRO level, by mesh; null where none is requested. */
-function zeroRules(graph: Graph, { zero, zeroText, questions }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
+function zeroRules(graph: Graph, { zero, zeroText, factsOf }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
   if (zero === undefined) return null;
   const known = new Map<Mesh, ZeroRule>();
-  const hasExperts = (node: Node) => questions(node).families.factors.expert.size > 0;
+  const hasExperts = (node: Node) => factsOf(node).families.factors.expert.size > 0;
   return (mesh) => {
     const rule = known.get(mesh) ?? zeroRule(graph, mesh, zero, hasExperts, zeroText);
     known.set(mesh, rule);
@@ -125,13 +125,13 @@ export function candidateSets(
   options: MeshOptions,
   check: () => void = () => {},
 ): Candidates {
-  const { axes, pinned, questions, pins = NO_PINS, meshOf = () => mesh } = options;
+  const { axes, pinned, factsOf, pins = NO_PINS, meshOf = () => mesh } = options;
   const rules = zeroRules(graph, options);
   const byMesh = new Map<Mesh, Map<string, CandidateSet>>();
   const merged = mergedOnce(mesh);
   const pinsOf = (node: Node) => pins.operators.get(node.name) ?? [];
   const keyOf = (node: Node): string => {
-    const { key, follows } = questions(node);
+    const { key, follows } = factsOf(node);
     const own = pinsOf(node);
     if (follows) return `${key} > ${keyOf(follows)}`;
     return own.length === 0 ? key : `${key} ${pinsKey(own)}`;
@@ -145,14 +145,14 @@ export function candidateSets(
     const known = byStructure.get(key);
     if (known) return known;
     check();
-    const { follows, ...question } = questions(node);
-    const asked = { ...question, mesh, cluster, axes, pinned, merged };
+    const { follows, ...facts } = factsOf(node);
+    const asked = { ...facts, mesh, cluster, axes, pinned, merged };
     const free = (own: readonly OperatorPin[]) =>
       withFewestPins(own, (pins) => {
         const under = (some: readonly OperatorPin[]) => candidatesOf({ ...asked, pins: some });
         const all = under(pins);
         const at = { what: `${node.op} ${node.name}`, pins: pins.map(({ source }) => source) };
-        return rule ? rule.candidates(question.part, node, all, () => (pins.length === 0 ? all : under([])), at) : all;
+        return rule ? rule.candidates(facts.part, node, all, () => (pins.length === 0 ? all : under([])), at) : all;
       });
     const set = follows ? followingCandidates(candidates(follows), asked) : free(pinsOf(node));
     byStructure.set(key, set);

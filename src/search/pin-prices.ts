@@ -5,7 +5,7 @@
  *     together   all of them have that placement
  *
  * A placement is the part of a strategy that a pin can fix (`factors`): axes on factors and on their pieces, not the handling of
- * partial sums. Each operator in question has a table of zeros; an answer solves the problem with another table in its place, so
+ * partial sums. Each such operator has a table of zeros; an answer solves the problem with another table in its place, so
  * elimination repeats only the steps that depend on that table. Prices that answers use are made exact, as in the search. Where
  * elimination exceeds its limits, the cost is that of an assignment that was found, and the bound is the least that it may be.
  */
@@ -42,30 +42,30 @@ export function placementKey({ axes, pieces = {} }: Strategy): string {
   return [...sorted(placed), '|', ...sorted(Object.entries(pieces))].join(' ');
 }
 
-/** Prices of pins on a mesh, one question at a time. */
+/** Prices of pins on a mesh, one set of like operators at a time. */
 export class PinPricing {
   private readonly algebra = new TableAlgebra();
-  /** One for the first operator of each question, then one for each of its operators. */
+  /** One for the first operator of each such set, then one for each of its operators. */
   private readonly zeros: readonly CostFactor[];
   private readonly factorsOf: ReadonlyMap<AlikeOperators, readonly CostFactor[]>;
 
   constructor(
     private readonly mesh: MeshProblem,
-    questions: readonly AlikeOperators[],
+    alikes: readonly AlikeOperators[],
     private readonly deadline: Deadline,
   ) {
     const { operators } = mesh.groups.variables;
     this.factorsOf = new Map(
-      questions.map((question) => {
-        const [first, ...others] = question.nodes.map((node) => operators.get(node));
-        if (!first) throw new Error(`${question.nodes[0]?.name} is no operator of the mesh`);
+      alikes.map((alikeOperators) => {
+        const [first, ...others] = alikeOperators.nodes.map((node) => operators.get(node));
+        if (!first) throw new Error(`${alikeOperators.nodes[0]?.name} is no operator of the mesh`);
         const size = first.set.strategies.length;
         // Operators with other candidates have the same placement in the plan, but not the same choices.
         const alike = others.flatMap((other) => (other?.set === first.set ? [other.variable] : []));
         const table = zeros(size);
         const all = alike.length === others.length && alike.length > 0 ? [first.variable, ...alike] : [];
         return [
-          question,
+          alikeOperators,
           [
             { variables: [first.variable], table: zeros(size) },
             ...all.map((variable) => ({ variables: [variable], table })),
@@ -82,18 +82,18 @@ export class PinPricing {
   }
 
   /** The cheapest assignment in which the first operator has another placement; null where there is none. */
-  async alone(question: AlikeOperators): Promise<Otherwise | null> {
-    const [first] = this.factorsOf.get(question) ?? [];
-    const own = placementKey(question.strategy);
-    const keys = this.keysOf(question);
+  async alone(alikeOperators: AlikeOperators): Promise<Otherwise | null> {
+    const [first] = this.factorsOf.get(alikeOperators) ?? [];
+    const own = placementKey(alikeOperators.strategy);
+    const keys = this.keysOf(alikeOperators);
     if (!first || keys.every((key) => key === own)) return null;
     return this.solveWhere(first.table, (state) => keys[state] !== own);
   }
 
   /** The cheapest in which all that are alike have a placement; null where there is but one, or no such assignment. */
-  async together(question: AlikeOperators, strategy: Strategy): Promise<Otherwise | null> {
-    const [, shared] = this.factorsOf.get(question) ?? [];
-    const keys = this.keysOf(question);
+  async together(alikeOperators: AlikeOperators, strategy: Strategy): Promise<Otherwise | null> {
+    const [, shared] = this.factorsOf.get(alikeOperators) ?? [];
+    const keys = this.keysOf(alikeOperators);
     const wanted = placementKey(strategy);
     return shared ? this.solveWhere(shared.table, (state) => keys[state] === wanted) : null;
   }

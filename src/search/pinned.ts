@@ -71,7 +71,7 @@ export function pinnedInputLayouts(
   const [first] = pins;
   const made = first && layoutOfDemand(first.demand, shape, mesh);
   if (made && pins.every(({ demand }) => meets(demand, made, mesh))) return [made];
-  throw cannotBeKept(
+  throw unsatisfiable(
     `input ${input}`,
     pins.map(({ source }) => source),
     'no layout of it on this mesh is what they ask for',
@@ -79,7 +79,7 @@ export function pinnedInputLayouts(
 }
 
 /** The error for pins that nothing can satisfy; `reason` is a clause. */
-export function cannotBeKept(what: string, sources: readonly PinSource[], reason: string): AutoparError {
+export function unsatisfiable(what: string, sources: readonly PinSource[], reason: string): AutoparError {
   const [first] = sources;
   return new AutoparError(
     'pin-cannot-be-kept',

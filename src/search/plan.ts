@@ -36,16 +36,16 @@ import type { Completion } from './completion.js';
 import { batchSize, degreesOf, type MeshDegrees, type Pins } from './degrees.js';
 import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
-import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
+import { type OperatorFactsOf, operatorFactsOf } from './operator-facts.js';
 import { outsideRemedies } from './outside-remedies.js';
 import type { PipelinedGraph } from './pipeline/pipeline.js';
 import { stagePins } from './pipeline/stage-pins.js';
-import { hostedAsked, partsAsked } from './places-asked.js';
 import { preferencesOf } from './preference.js';
 import { remedyOf } from './remedy.js';
+import { requestedHosted, requestedParts } from './requested-places.js';
 import { reshardOpTexts, servedOpTexts } from './reshard-texts.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
-import { zeroAsked } from './zero.js';
+import { requestedZero } from './zero.js';
 
 export interface PlanOptions {
   /** Degrees that are given; the others are chosen. */
@@ -171,7 +171,7 @@ export async function plan(
 ): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const { meshes } = options.pipeline?.layout ?? {};
-  const asked = degreesAsked(options);
+  const asked = requestedDegrees(options);
   const [pins = {}] = asked;
   refuseAbsentFactors(graph, asked, options.request);
   const batch = batchSize(graph);
@@ -184,11 +184,11 @@ export async function plan(
   const { tried, rejected } = possible(pins);
   for (const own of asked.slice(1)) possible(own);
   const limit = options.memoryBytes ?? usableBytes(cluster);
-  const parts = partsAsked(graph, cluster, options.request ?? {});
+  const parts = requestedParts(graph, cluster, options.request ?? {});
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried, completion);
   const [first] = solving.solved;
-  const hosted = hostedAsked(graph, cluster, (first && options.operatorPins?.(first.assignment.mesh)) ?? []);
+  const hosted = requestedHosted(graph, cluster, (first && options.operatorPins?.(first.assignment.mesh)) ?? []);
   const choice = await chooseDegrees(
     graph,
     cluster,
@@ -319,7 +319,7 @@ class SolvingDegrees {
   /** Why combinations were not solved. */
   readonly reasons = new Map<MeshDegrees, Ruling>();
   private readonly deadline: Deadline;
-  private readonly questions: OperatorQuestions;
+  private readonly factsOf: OperatorFactsOf;
   private readonly meshOf: ((node: Node) => Mesh) | null;
   private isPropagated = false;
 
@@ -329,14 +329,14 @@ class SolvingDegrees {
     private readonly options: PlanOptions,
   ) {
     this.deadline = options.deadline ?? new Deadline(options.timeLimit, options.signal);
-    const asked = degreesAsked(options);
+    const asked = requestedDegrees(options);
     const most = (axis: 'sp' | 'ep') => Math.max(...asked.map((own) => own[axis] ?? 1));
     const { spMethod = 'auto', tpSequence = 'auto' } = options.request ?? {};
-    this.questions = operatorQuestions(graph, { sp: most('sp'), ep: most('ep'), spMethod, tpSequence });
+    this.factsOf = operatorFactsOf(graph, { sp: most('sp'), ep: most('ep'), spMethod, tpSequence });
     this.meshOf = options.pipeline ? meshOfOperators(graph, options.pipeline.layout) : null;
     const ranksOf = ({ sp = 1 }: Pins) => sp;
     const spOf = (node: Node) => (this.meshOf ? ranksOf(degreesIn(this.meshOf(node))) : ranksOf(asked[0] ?? {}));
-    if (spMethod === 'ring') refuseRing(graph, this.questions, spOf);
+    if (spMethod === 'ring') refuseRing(graph, this.factsOf, spOf);
   }
 
   async solve(tried: readonly MeshDegrees[], completion: Completion): Promise<void> {
@@ -413,17 +413,17 @@ class SolvingDegrees {
     const { meshes } = options.pipeline?.layout ?? {};
     const mesh = meshes?.common ?? innerMesh(degrees);
     const pinned = new Set(
-      degreesAsked(options).flatMap((own) =>
+      requestedDegrees(options).flatMap((own) =>
         Object.entries(own).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
       ),
     );
     const completed = await completion.solve(this.graph, mesh, this.cluster, {
       axes: options.axes ?? 'roles',
       pinned,
-      questions: this.questions,
+      factsOf: this.factsOf,
       allToAll: options.allToAll ?? true,
       pins: options.operatorPins ? stagePins(this.graph, options.pipeline?.layout, mesh, options.operatorPins) : [],
-      ...zeroAsked(options.request),
+      ...requestedZero(options.request),
       ...(ofStage ? { meshOf: ofStage } : {}),
       deadline,
     });
@@ -447,7 +447,7 @@ function degreesText({ dp, sp, tp, ep }: MeshDegrees): string {
 }
 
 /** The given degrees: one per stage where stages have meshes of their own, else one for all. */
-function degreesAsked({ degrees = {}, pipeline }: PlanOptions): readonly Pins[] {
+function requestedDegrees({ degrees = {}, pipeline }: PlanOptions): readonly Pins[] {
   return pipeline?.layout.meshes?.stages.map(degreesIn) ?? [degrees];
 }
 

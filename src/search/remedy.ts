@@ -32,7 +32,7 @@ export async function remedyOf(
   for (const solved of tried) {
     const { dp, tp } = solved.degrees;
     const sharded = lowered(graph, cluster, solved);
-    const { peakBytes, held } = memoryOf(sharded, cluster);
+    const { peakBytes, bytesByTensor: held } = memoryOf(sharded, cluster);
     const kinds = tensorKinds(sharded);
     const shrinking = [...held()].reduce((sum, [name, bytes]) => sum + (BY_SAMPLE.has(kinds.get(name)) ? bytes : 0), 0);
     const counts = [2, 4, 8, 16].filter((count) => samples % (dp * count) === 0);

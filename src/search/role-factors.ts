@@ -12,7 +12,7 @@ import { dividesHeads, type FactorFamilies } from './factor-families.js';
 
 /**
  * Families that do most of a model's work at full size: where a degree is pinned, they may not repeat their work on every rank.
- * Nor may others in a graph where they do as much of it (`RoleQuestion.heavy`).
+ * Nor may others in a graph where they do as much of it (`RoleRequest.heavy`).
  */
 export const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set([
   'contraction',
@@ -22,7 +22,7 @@ export const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set([
 ]);
 
 /** An operator on a mesh, as roles need it. */
-export interface RoleQuestion {
+export interface RoleRequest {
   readonly view: OperatorView;
   readonly mesh: Mesh;
   /** The families of its factors. */
@@ -42,20 +42,20 @@ export interface Taken {
 }
 
 /** The factors that an axis may take. */
-export function factorsFor(part: AxisPart, usable: readonly Factor[], question: RoleQuestion, rule: FactorRule): Taken {
-  if (question.axes === 'free') return { factors: usable, must: false };
-  const taken = takenFactors(part, usable, question, rule);
-  return taken.factors.length > 0 ? taken : { factors: leftFactors(part, usable, question, rule), must: false };
+export function factorsFor(part: AxisPart, usable: readonly Factor[], request: RoleRequest, rule: FactorRule): Taken {
+  if (request.axes === 'free') return { factors: usable, must: false };
+  const taken = takenFactors(part, usable, request, rule);
+  return taken.factors.length > 0 ? taken : { factors: leftFactors(part, usable, request, rule), must: false };
 }
 
 /** The factors that an axis takes by its role, if the operator has any that it can cut. */
-function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQuestion, rule: FactorRule): Taken {
-  const { families, roles } = question;
+function takenFactors(part: AxisPart, usable: readonly Factor[], request: RoleRequest, rule: FactorRule): Taken {
+  const { families, roles } = request;
   const { takes, pads } = axisRole(part.name, roles);
   const canTake = (family: FactorFamily) => (factor: Factor) =>
     families.factors[family].has(factor.name) &&
     (pads.includes(family) || factor.size % part.size === 0) &&
-    canBeCut(factor, part.size, question, rule);
+    canBeCut(factor, part.size, request, rule);
   const ofFamilies = (wanted: readonly FactorFamily[] = []) =>
     usable.filter((factor) => wanted.some((family) => canTake(family)(factor)));
   const wanted = takes[families.place];
@@ -80,26 +80,26 @@ function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQ
 function leftFactors(
   part: AxisPart,
   usable: readonly Factor[],
-  question: RoleQuestion,
+  request: RoleRequest,
   rule: FactorRule,
 ): readonly Factor[] {
-  const { leaves, cutsWeights, cutsWindows } = axisRole(part.name, question.roles);
-  const others = usable.filter((factor) => !isLeft(factor.name, leaves, question));
-  const cuttable = (factor: Factor) => canBeCut(factor, part.size, question, rule);
+  const { leaves, cutsWeights, cutsWindows } = axisRole(part.name, request.roles);
+  const others = usable.filter((factor) => !isLeft(factor.name, leaves, request));
+  const cuttable = (factor: Factor) => canBeCut(factor, part.size, request, rule);
   // A recurrence can be sharded by its batch only: better that than the same steps on every rank.
-  if (leaves.length > 0 && isHeavy(question) && !others.some(cuttable)) return usable;
-  const cutting = cutsWeights ? others.filter((factor) => cutsWeight(factor, question, rule) && cuttable(factor)) : [];
+  if (leaves.length > 0 && isHeavy(request) && !others.some(cuttable)) return usable;
+  const cutting = cutsWeights ? others.filter((factor) => cutsWeight(factor, request, rule) && cuttable(factor)) : [];
   if (cutting.length === 0) return others;
   return others.filter((factor) => cutting.includes(factor) || (cutsWindows && isMadeByWindows(factor, rule)));
 }
 
 /** Whether a factor is of families that an axis leaves to others. */
-export function isLeft(factor: string, leaves: readonly FactorFamily[], { families }: RoleQuestion): boolean {
+export function isLeft(factor: string, leaves: readonly FactorFamily[], { families }: RoleRequest): boolean {
   return leaves.some((family) => families.factors[family].has(factor));
 }
 
 /** Whether the ranks that experts are sharded over divide the experts of an operator. */
-export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes }: RoleQuestion): boolean {
+export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes }: RoleRequest): boolean {
   const ranks = axesSize(mesh, mesh.experts ?? []);
   return (
     axes === 'roles' &&
@@ -109,7 +109,7 @@ export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes
 }
 
 /** Whether so many parts divide a factor, or it may be padded until they do; and windows reach no further than the next block. */
-export function canBeCut(factor: Factor, parts: number, { view }: RoleQuestion, rule: FactorRule): boolean {
+export function canBeCut(factor: Factor, parts: number, { view }: RoleRequest, rule: FactorRule): boolean {
   const isDivided =
     factor.size % parts === 0 || (factor.size > parts && mayBePadded(factor.name, view, rule, operatorEntry(view)));
   return isDivided && borderProblem(rule, factor.name, parts) === null;
@@ -120,7 +120,7 @@ function isMadeByWindows({ name }: Factor, rule: FactorRule): boolean {
   return [...rule.factors.values()].some(({ halo }) => halo?.of === name);
 }
 
-function isHeavy({ view }: RoleQuestion): boolean {
+function isHeavy({ view }: RoleRequest): boolean {
   return HEAVY.has(operatorEntry(view).family);
 }
 
@@ -128,7 +128,7 @@ function isHeavy({ view }: RoleQuestion): boolean {
  * Whether a factor is a dimension of a weight matrix that is multiplied, or of a table that is looked up. Operands that are only
  * added or compared (biases, masks) follow the tensors that they are added to.
  */
-function cutsWeight(factor: Factor, { weights, view }: RoleQuestion, rule: FactorRule): boolean {
+function cutsWeight(factor: Factor, { weights, view }: RoleRequest, rule: FactorRule): boolean {
   const { family, parameterInputs } = operatorEntry(view);
   if (!HEAVY.has(family) && family !== 'indexing') return false;
   // Operands of an attention besides fused projections are masks or biases, even where they are constant.

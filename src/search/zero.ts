@@ -18,7 +18,7 @@ import { type Graph, isBackward, isOnceAStep, type Node, typeOf } from '../ir/gr
 import { reached, readsAny } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf } from '../ir/ops/index.js';
-import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
+import { isStateWeight, stateWeights } from '../ir/passes/state-weights.js';
 import { type Layout, normalise } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { PinSource } from '../sharding-propagation/pin.js';
@@ -26,24 +26,24 @@ import { dataAxes } from '../sharding-propagation/roles.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import { isServed, type PlanRequest } from '../strategy/request.js';
 import type { CandidateSet } from './candidates.js';
-import { cannotBeKept } from './pinned.js';
+import { unsatisfiable } from './pinned.js';
 
 export type ZeroLevel = NonNullable<PlanRequest['zero']>;
 
 /** Tensors that ranks hold from one micro-batch or step to the next, and operators that make them. */
-export type KeptPart = 'parameter' | 'state' | 'accumulator';
+export type StatePart = 'parameter' | 'state' | 'accumulator';
 
 /** The last level at which ranks of the data axes keep a part whole, and the first at which they shard it. */
-const LEVELS: Readonly<Record<KeptPart, { readonly wholeTo: ZeroLevel; readonly cutFrom: ZeroLevel }>> = {
-  state: { wholeTo: 0, cutFrom: 1 },
-  accumulator: { wholeTo: 0, cutFrom: 2 },
-  parameter: { wholeTo: 2, cutFrom: 3 },
+const LEVELS: Readonly<Record<StatePart, { readonly replicatedTo: ZeroLevel; readonly cutFrom: ZeroLevel }>> = {
+  state: { replicatedTo: 0, cutFrom: 1 },
+  accumulator: { replicatedTo: 0, cutFrom: 2 },
+  parameter: { replicatedTo: 2, cutFrom: 3 },
 };
 
 /** The treatment of a part by ranks of the data axes at a level. */
-export function zeroOf(part: KeptPart, level: ZeroLevel): 'whole' | 'free' | 'cut' {
-  const { wholeTo, cutFrom } = LEVELS[part];
-  return level >= cutFrom ? 'cut' : level <= wholeTo ? 'whole' : 'free';
+export function zeroOf(part: StatePart, level: ZeroLevel): 'whole' | 'free' | 'cut' {
+  const { replicatedTo, cutFrom } = LEVELS[part];
+  return level >= cutFrom ? 'cut' : level <= replicatedTo ? 'whole' : 'free';
 }
 
 /** Names of the data axes on which a mesh has several ranks. */
@@ -76,13 +76,13 @@ export function tensorsOfExperts(graph: Graph, hasExperts: (node: Node) => boole
 }
 
 /** The requested level, and the option that requests it: a parameter server keeps the tensors whole that it updates. */
-export function zeroAsked(request: PlanRequest = {}): { readonly zero?: ZeroLevel; readonly zeroText?: string } {
+export function requestedZero(request: PlanRequest = {}): { readonly zero?: ZeroLevel; readonly zeroText?: string } {
   if (isServed(request)) return { zero: 0, zeroText: '--gradient-sync parameter-server' };
   return request.zero === undefined ? {} : { zero: request.zero };
 }
 
 /** The part that an operator makes; null for none. Operators on parameters alone (casts) count as the parameter. */
-export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
+export function statePartOf(graph: Graph): (node: Node) => StatePart | null {
   const derived = ofParameters(graph);
   return (node) => {
     if (isAccumulator(node)) return 'accumulator';
@@ -95,15 +95,15 @@ export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
  * State that updates change: parameters, which micro-batches read, and optimizer state. Parameters of which micro-batches read a
  * copy in 16 bit count as optimizer state, whether the copy is made once a step or in each micro-batch.
  */
-export function keptState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
+export function updatedState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
   const micro = graph.nodes.filter(({ phase }) => !isOnceAStep(phase));
   const used = new Set(micro.flatMap((node) => (isCopyIn16Bit(graph, node) ? [] : node.inputs)));
-  return new Map(keptPairs(graph).map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
+  return new Map(statePairs(graph).map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
 }
 
-function keptPairs({ nodes, state }: Graph): Graph['state'] {
+function statePairs({ nodes, state }: Graph): Graph['state'] {
   const updated = new Set(nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
-  return state.filter((pair) => isHeldWeight(pair) || updated.has(pair.output));
+  return state.filter((pair) => isStateWeight(pair) || updated.has(pair.output));
 }
 
 function isCopyIn16Bit(graph: Graph, node: Node): boolean {
@@ -114,7 +114,7 @@ function isCopyIn16Bit(graph: Graph, node: Node): boolean {
 
 /** Operators that compute from parameters and constants alone. */
 function ofParameters(graph: Graph): ReadonlySet<Node> {
-  const known = keptPairs(graph).map(({ input }) => input);
+  const known = statePairs(graph).map(({ input }) => input);
   const nodes = graph.nodes.filter(({ phase }) => !isOnceAStep(phase) && !isBackward(phase));
   return reached(nodes, known, (node, tensors) => {
     const others = node.inputs.filter((name) => name !== null && !tensors.has(name));
@@ -130,7 +130,7 @@ export interface ZeroRule extends LayoutRule {
    * @throws AutoparError (noPlan) `pin-cannot-be-kept` where pins leave none that the level allows
    */
   readonly candidates: (
-    made: KeptPart | null,
+    made: StatePart | null,
     node: Node,
     set: CandidateSet,
     unpinned: () => CandidateSet,
@@ -173,7 +173,7 @@ export function zeroRule(
 ): ZeroRule {
   const { experts = [] } = mesh;
   // A part that is cut is sharded over all data axes, those of experts included.
-  const spreadOf = (part: KeptPart, isOfExperts: boolean) => (isOfExperts && !isCut(part) ? experts : []);
+  const spreadOf = (part: StatePart, isOfExperts: boolean) => (isOfExperts && !isCut(part) ? experts : []);
   const ofStrategy = ({ axes }: Strategy, spread: readonly SubAxis[]) =>
     partsOf(Object.values(axes).flat(), mesh, spread);
   const source: PinSource = {
@@ -184,14 +184,14 @@ export function zeroRule(
     why: null,
   };
   const refuse = ({ what, pins }: PinnedPlace, isCut: boolean) =>
-    cannotBeKept(
+    unsatisfiable(
       what,
       [...pins, source],
       isCut ? 'the level cuts it over dp, and pins do not' : 'the level keeps it whole over dp, and pins do not',
     );
-  const isCut = (part: KeptPart) => zeroOf(part, level) === 'cut';
-  const tensors = keptTensors(graph, level);
-  const held = heldWeights(graph);
+  const isCut = (part: StatePart) => zeroOf(part, level) === 'cut';
+  const tensors = tensorsAtRest(graph, level);
+  const held = stateWeights(graph);
   const known = new Map<Layout, number>();
   const ofLayout = (layout: Layout) => {
     const parts = known.get(layout) ?? dataParts(layout, mesh);
@@ -250,10 +250,10 @@ function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly La
 }
 
 /** Tensors with the layouts of a part: state at rest, and, where parameters are cut, tensors that are made from them alone. */
-function keptTensors(graph: Graph, level: ZeroLevel): ReadonlyMap<string, KeptPart> {
+function tensorsAtRest(graph: Graph, level: ZeroLevel): ReadonlyMap<string, StatePart> {
   const derived = zeroOf('parameter', level) === 'cut' ? [...ofParameters(graph)] : [];
   const made = derived.flatMap(({ outputs }) => outputs.filter((name) => name !== null));
-  return new Map<string, KeptPart>([...keptState(graph), ...made.map((name) => [name, 'parameter'] as const)]);
+  return new Map<string, StatePart>([...updatedState(graph), ...made.map((name) => [name, 'parameter'] as const)]);
 }
 
 function extreme(counts: readonly number[], isMost: boolean): number {

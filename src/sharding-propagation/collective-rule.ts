@@ -38,7 +38,7 @@ interface BlockRows {
  * How the ranks hold a tensor: a layout, the axes along which they hold unrelated values, and those along which only the first
  * rank holds it.
  */
-export interface HeldLayout {
+export interface RankLayout {
   readonly layout: {
     readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
     readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
@@ -64,7 +64,7 @@ export interface Border {
 export type AxisSize = (axis: string) => number;
 
 /** The difference between how two tensors are held, in a sentence; null where every rank holds the same of both. */
-export function heldDifference(a: HeldLayout, b: HeldLayout, sizeOf: AxisSize): string | null {
+export function rankLayoutDifference(a: RankLayout, b: RankLayout, sizeOf: AxisSize): string | null {
   const borders = [borderText(a.border), borderText(b.border)];
   if (borders[0] !== borders[1]) return borders.join(' and ');
   return differenceOf(placed(a, sizeOf), placed(b, sizeOf));
@@ -77,8 +77,8 @@ export function heldDifference(a: HeldLayout, b: HeldLayout, sizeOf: AxisSize): 
 export function collectiveProblem(
   collective: CollectiveForm,
   axes: readonly string[],
-  input: HeldLayout,
-  output: HeldLayout,
+  input: RankLayout,
+  output: RankLayout,
   sizeOf: AxisSize,
 ): string | null {
   if (axes.length === 0) return 'it is over no axes';
@@ -119,7 +119,7 @@ interface PlacedBlock {
   readonly padding: string;
 }
 
-function placed({ layout, varying, first }: HeldLayout, sizeOf: AxisSize): PlacedBlock {
+function placed({ layout, varying, first }: RankLayout, sizeOf: AxisSize): PlacedBlock {
   const cuts = new Map<string, StridedRun>();
   const block: StridedRun[] = [];
   for (const [dimension, pieces] of layout.dims.entries()) {

@@ -135,19 +135,19 @@ function placeOf(axes: readonly SubAxis[], layout: Layout, mesh: Mesh): Located 
     throw new Error(`axes ${axes.join(',')} do not cut one place of ${layoutKey(layout)} in this order`);
   }
   return {
-    outer: wholeSize([...dims.slice(0, dimension).flat(), ...digits.slice(0, first)]),
-    inner: wholeSize([...digits.slice(last), ...dims.slice(dimension + 1).flat()]),
+    outer: unshardedSize([...dims.slice(0, dimension).flat(), ...digits.slice(0, first)]),
+    inner: unshardedSize([...digits.slice(last), ...dims.slice(dimension + 1).flat()]),
     dimension,
     stride: stridesOf(digits)[last] ?? 1,
   };
 }
 
-function wholeSize(digits: readonly Digit[]): number {
+function unshardedSize(digits: readonly Digit[]): number {
   return digits.reduce((product, digit) => (digit.axis === null ? product * digit.size : product), 1);
 }
 
 function shardElements(layout: Layout, mesh: Mesh): number {
-  return wholeSize(layout.dims.flatMap((pieces) => digitsOf(pieces, mesh)));
+  return unshardedSize(layout.dims.flatMap((pieces) => digitsOf(pieces, mesh)));
 }
 
 function reductionOf(step: ReshardOp): Reduction {

@@ -7,7 +7,7 @@ import type { FactorRule } from '../ir/factor-rule.js';
 import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { type Leaders, leadersOf } from '../ir/layers.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import { heldWeights } from '../ir/passes/held-weights.js';
+import { stateWeights } from '../ir/passes/state-weights.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagation/file-form.js';
@@ -126,7 +126,7 @@ function checkTensors(
 ): void {
   // Clones leave their results as their originals do.
   const clones = originalTensors(graph);
-  const held = heldWeights(graph);
+  const held = stateWeights(graph);
   for (const [tensor, layout] of produced) {
     if (leaders.tensors.has(tensor) || clones.has(tensor)) continue;
     const said = Object.hasOwn(plan.tensors, tensor) ? withoutFirst(plan.tensors[tensor] as string) : undefined;

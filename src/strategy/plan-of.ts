@@ -8,7 +8,7 @@
 import { clonedOperators, originalTensors, type Recomputed } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import { classNames, type LayerClass, layerClasses, leadersOf, operatorsByLayer } from '../ir/layers.js';
-import { heldWeights } from '../ir/passes/held-weights.js';
+import { stateWeights } from '../ir/passes/state-weights.js';
 import type { Assignment, SharedReshard } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
@@ -122,7 +122,7 @@ export function planOf(found: SearchResult, model: PlanSubject, cluster: Planned
     ...(virtualStages > 1 ? { chunks: instances.map((layer) => places.get(layer)?.chunk ?? 0) } : {}),
   });
   const produced = producedLayouts(graph, assignment);
-  const held = heldWeights(graph);
+  const held = stateWeights(graph);
   const clones = originalTensors(graph);
   const firstOf = firstTexts(
     graph.state.map(({ input }) => input),
@@ -248,12 +248,12 @@ function scheduleOf(
   const count = microBatches?.count ?? 1;
   const [first] = batch;
   const samples = first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
-  const isSaid = count > 1 && samples > 0 && samples % dp === 0;
+  const isWritten = count > 1 && samples > 0 && samples % dp === 0;
   return {
     kind: pipeline?.schedule.kind ?? 'single',
     microBatches: count,
     ...(requested?.interleave === 2 && microBatches ? { interleave: 2 as const } : {}),
-    ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
+    ...(isWritten ? { microBatch: samples / dp, batch: samples * count } : {}),
     ...((pipeline?.schedule.virtualStages ?? 1) > 1
       ? { virtualStages: pipeline?.schedule.virtualStages as number }
       : {}),

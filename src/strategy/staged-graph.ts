@@ -7,10 +7,10 @@ import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/
 import { type Graph, isOfModel, type Node } from '../ir/graph.js';
 import { leadersOf } from '../ir/layers.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { withHeldWeights } from '../ir/passes/held-weights.js';
 import { lossAlone } from '../ir/passes/loss-alone.js';
 import { onceAStep } from '../ir/passes/once-a-step.js';
 import { inZigzag } from '../ir/passes/order-sequence.js';
+import { withWeightsAsState } from '../ir/passes/state-weights.js';
 import { accumulatedApart, type StagePlace, sharedOperators, withStageClones } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
@@ -34,7 +34,7 @@ export interface StagedGraph {
 export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
   const graph = inPlannedOrder(
     plan,
-    withHeldWeights(
+    withWeightsAsState(
       given,
       Object.keys(plan.tensors).filter((name) => given.weights.has(name)),
     ),

@@ -24,7 +24,7 @@ import { readManifest } from '../../src/program/checkpoint.js';
 import { BoxReader } from '../../src/program/checkpoint-boxes.js';
 
 import { takeLock } from '../../src/program/lock.js';
-import type { WholeTensors } from '../../src/runtime/session.js';
+import type { UnshardedTensors } from '../../src/runtime/session.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
@@ -54,7 +54,7 @@ const tp2 = () => program('tp2', { degrees: { dp: 1, tp: 2 } });
 interface Run {
   readonly session: Session;
   readonly checkpoints: Checkpoints;
-  readonly inputs: WholeTensors;
+  readonly inputs: UnshardedTensors;
   readonly end: () => Promise<void>;
 }
 

@@ -12,7 +12,7 @@ import { type CompileOptions, compile } from '../../src/api/index.js';
 import { readCompiled } from '../../src/api/output/folder.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { ConstantTensor } from '../../src/program/values.js';
-import { openSession, type Session, type WholeTensors } from '../../src/runtime/session.js';
+import { openSession, type Session, type UnshardedTensors } from '../../src/runtime/session.js';
 import { writeModel } from '../pipelines/models.js';
 
 /** Options for the planner by name; degrees that are left out are 1. */
@@ -41,7 +41,7 @@ interface Ran {
   readonly first: number;
   /** Behind the checkpoint. */
   readonly losses: readonly number[];
-  readonly state: WholeTensors;
+  readonly state: UnshardedTensors;
 }
 
 /** How two plans go together. */
@@ -58,7 +58,7 @@ export interface Pair {
 export class PlanRuns {
   private readonly folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   private readonly runs = new Map<string, Ran>();
-  private inputs: readonly WholeTensors[] = [];
+  private inputs: readonly UnshardedTensors[] = [];
 
   /** Compiles every plan and runs it: some steps, a checkpoint, some more. */
   async runAll(onRun: (name: string) => void = () => undefined): Promise<void> {

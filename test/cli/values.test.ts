@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { bytesText, countText, secondsText, shareText } from '../../src/cli/quantity.js';
 import { tableLines } from '../../src/cli/table.js';
-import { byteSize, choiceAmong, nameAndValue, nonNegative, wholeNumber } from '../../src/cli/values.js';
+import { byteSize, choiceAmong, integerParser, nameAndValue, nonNegative } from '../../src/cli/values.js';
 import { nearest } from '../../src/ir/nearest.js';
 
 test('sizes in decimal and binary units', (t) => {
@@ -16,11 +16,11 @@ test('sizes in decimal and binary units', (t) => {
 });
 
 test('whole numbers are read back, everything else is refused', (t) => {
-  const parse = wholeNumber('--dp', 1);
+  const parse = integerParser('--dp', 1);
   fc.assert(fc.property(fc.integer({ min: 1 }), (value) => parse(String(value)) === value));
   for (const text of ['0', '-1', '1.0', '1e3', '', ' ', 'x', '0x10', '99999999999999999999'])
     t.throws(() => parse(text));
-  t.is(wholeNumber('--seed', 0)('0'), 0);
+  t.is(integerParser('--seed', 0)('0'), 0);
 });
 
 test('tolerances are numbers that are not negative', (t) => {
@@ -31,7 +31,7 @@ test('tolerances are numbers that are not negative', (t) => {
 
 test('choices and repeated names', (t) => {
   t.is(choiceAmong('--axes', ['roles', 'free'])('free'), 'free');
-  const parse = nameAndValue('--dim', wholeNumber('--dim', 1));
+  const parse = nameAndValue('--dim', integerParser('--dim', 1));
   t.deepEqual(parse('seq=4', parse('batch=2', undefined)), { batch: 2, seq: 4 });
   t.deepEqual(parse('a=b=3', undefined), { 'a=b': 3 });
 });

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';
-import { givenTensors, type OrderedStep, orderLists } from '../../src/partition/order.js';
+import { initialTensors, type OrderedStep, orderLists } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import { makeResharder } from '../../src/sharding-propagation/resharding.js';
@@ -29,7 +29,7 @@ test('segments end at layers and at collectives; every start has one wait', (t) 
 
 test('nothing is read before it is there', (t) => {
   const graph = sharded();
-  const there = new Set(givenTensors(graph));
+  const there = new Set(initialTensors(graph));
   for (const step of inOrder(graph)) {
     if (step.kind === 'segment') {
       for (const node of step.nodes) {

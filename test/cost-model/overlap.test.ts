@@ -13,7 +13,7 @@ import { LAUNCHES, OUTSIDE } from '../../src/cost-model/predict.js';
 import { communicatedBytes, priceNode } from '../../src/cost-model/price.js';
 import { runsPerStep } from '../../src/ir/graph.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
-import { wholeActions } from '../../src/partition/placed-actions.js';
+import { unpipelinedActions } from '../../src/partition/placed-actions.js';
 import type { ShardedGraph, ShardedNode } from '../../src/partition/sharded-graph.js';
 import { walkStage } from '../../src/partition/stage-walk.js';
 
@@ -125,7 +125,7 @@ test('each half waits only for what is not behind the other', async (t) => {
     interleave: 2,
   });
   const graph = onlyStage(found.lowered);
-  const [list] = walkStage(graph, wholeActions(graph)).lists;
+  const [list] = walkStage(graph, unpipelinedActions(graph)).lists;
   t.is(list?.name, 'micro');
   // A line of each group by hand: when it is free, and when each collective ends.
   const price = (node: ShardedNode) => priceNode(node, graph, cluster);

@@ -47,7 +47,7 @@ for (const [family, degrees] of [
     let scoreBytes = 0;
     for (const layers of [2, 3, 4]) {
       const graph = await made(layers);
-      const { peakBytes, held } = rankMemory(graph);
+      const { peakBytes, bytesByTensor: held } = rankMemory(graph);
       peaks.push(peakBytes);
       const makers = new Map(graph.nodes.flatMap((node) => resultsOf(node).map((name) => [name, node] as const)));
       const scores = [...held().keys()].filter((name) => {

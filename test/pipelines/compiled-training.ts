@@ -19,7 +19,7 @@ import type { Program } from '../../src/program/program.js';
 import { programFolder } from '../../src/program/reader.js';
 import type { ConstantTensor } from '../../src/program/values.js';
 import { eachStep, scalarIn } from '../../src/runtime/run-program.js';
-import { type StepResult, startSession, type WholeTensors } from '../../src/runtime/session.js';
+import { type StepResult, startSession, type UnshardedTensors } from '../../src/runtime/session.js';
 import { meanStatistics, type RankStatistics, sumOf } from '../../src/runtime/statistics.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
@@ -203,7 +203,7 @@ interface Counted {
 }
 
 /** Runs steps on the same inputs; reads the state after the first and after the last. */
-async function counted(program: Program, directory: string, inputs: WholeTensors, steps: number): Promise<Counted> {
+async function counted(program: Program, directory: string, inputs: UnshardedTensors, steps: number): Promise<Counted> {
   const collect = [...new Set((program.state ?? []).map(({ from }) => from))];
   const numbers = program.outputs.filter(({ shape }) => shape.every((size) => size === 1)).map(({ name }) => name);
   const results: StepResult[] = [];

@@ -6,7 +6,7 @@ import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { type Graph, type Node, typeOf } from '../../src/ir/graph.js';
 import { accumulator } from '../../src/ir/ops/accumulate.js';
-import { operatorQuestions } from '../../src/search/operator-questions.js';
+import { operatorFactsOf } from '../../src/search/operator-facts.js';
 import { searchPins } from '../../src/search/pinned.js';
 import { searchMesh } from '../../src/search/search-mesh.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
@@ -85,12 +85,12 @@ const PINS: Readonly<Record<'a chain' | 'a diamond', readonly OperatorPin[]>> = 
 };
 
 async function solve(graph: Graph, text: string, pins: readonly OperatorPin[] = []): Promise<number> {
-  const questions = operatorQuestions(graph);
+  const factsOf = operatorFactsOf(graph);
   const found = await searchMesh(graph, mesh, parseCluster(text, 2), {
     ...{ mode: 'dynamic_programming', solver: 'none', deadline: new Deadline() },
     axes: 'roles',
     pinned: PINNED,
-    questions,
+    factsOf,
     pins: searchPins(graph, pins),
   });
   return found.cost;

@@ -16,7 +16,7 @@ import { fitProblem } from '../../src/search/fit-memory.js';
 import { leastPeak } from '../../src/search/live-peaks.js';
 import { type AssignmentNeed, MeshNeed } from '../../src/search/mesh-need.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
-import { operatorQuestions } from '../../src/search/operator-questions.js';
+import { operatorFactsOf } from '../../src/search/operator-facts.js';
 import { plan } from '../../src/search/plan.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { Deadline } from '../../src/solver/deadline.js';
@@ -68,7 +68,7 @@ for (const [name, graph, text] of ENUMERATED) {
     const found = await bySearch('auto', 'highs').solve(graph, MESH, cluster, {
       axes: 'roles',
       pinned: PINNED,
-      questions: operatorQuestions(graph),
+      factsOf: operatorFactsOf(graph),
       allToAll: true,
       pins: [],
       deadline: new Deadline(),
@@ -106,7 +106,7 @@ test('without time for an answer no plan is called cheaper than any can be, and 
   const cluster = parseCluster('local', 2);
   const all = everyPlanOf(graph, 'local');
   const peaks = [...new Set(all.map(({ peak }) => peak))].sort((a, b) => a - b);
-  const options = { axes: 'roles', pinned: PINNED, questions: operatorQuestions(graph), allToAll: true } as const;
+  const options = { axes: 'roles', pinned: PINNED, factsOf: operatorFactsOf(graph), allToAll: true } as const;
   const problem = meshProblem(graph, MESH, cluster, options);
   for (const limit of [(peaks[0] ?? 0) - 1, ...peaks.filter((_, index) => index % 8 === 0)]) {
     const least = all.reduce((cost, plan) => (plan.peak <= limit ? Math.min(cost, plan.cost) : cost), Infinity);
@@ -170,7 +170,7 @@ for (const [name, made] of [
   test(`no assignment needs less than its uses say, and one without redistributions needs that: ${name}`, async (t) => {
     const graph = await made();
     const cluster = parseCluster('1x2:a100-sxm-80', undefined);
-    const options = { axes: 'free', pinned: new Set<string>(), questions: operatorQuestions(graph) } as const;
+    const options = { axes: 'free', pinned: new Set<string>(), factsOf: operatorFactsOf(graph) } as const;
     const problem = meshProblem(graph, MESH, cluster, options);
     const need = new MeshNeed(problem);
     const { sizes, factors } = problem.groups.problem();
@@ -188,7 +188,7 @@ for (const [name, made] of [
       drawn.push(states);
     }
     const needs = drawn.map((states) => need.lowered(states));
-    const said = () => drawn.map((states) => need.said(states)(-Infinity, Infinity));
+    const said = () => drawn.map((states) => need.usedBytes(states)(-Infinity, Infinity));
     const before = said();
     const least = leastPeak(need.problem().uses);
     if (graph.state.length === 0) t.is(before[0], needs[0]?.peak);

@@ -9,7 +9,7 @@ import { importModel } from '../../src/api/models/import.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { priceGraph } from '../../src/cost-model/predict.js';
 import { partition } from '../../src/partition/partition.js';
-import { operatorQuestions } from '../../src/search/operator-questions.js';
+import { operatorFactsOf } from '../../src/search/operator-facts.js';
 import { plan } from '../../src/search/plan.js';
 import { halve } from '../../src/search/recursive-halving.js';
 import { searchMesh } from '../../src/search/search-mesh.js';
@@ -165,7 +165,7 @@ slow('whenever the time is over, there is no plan, or one at its price, with a b
   const options = {
     axes: 'roles',
     pinned: new Set(['tp']),
-    questions: operatorQuestions(graph),
+    factsOf: operatorFactsOf(graph),
     solver: 'none',
   } as const;
   for (const mode of ['auto', 'recursive_programming'] as const) {

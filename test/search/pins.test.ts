@@ -7,7 +7,7 @@ import { AutoparError } from '../../src/ir/error.js';
 import { ruleOf, viewOf } from '../../src/ir/view.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { candidatesOf } from '../../src/search/candidates.js';
-import { operatorQuestions } from '../../src/search/operator-questions.js';
+import { operatorFactsOf } from '../../src/search/operator-facts.js';
 import { plan } from '../../src/search/plan.js';
 import { type Layout, sameBlocks } from '../../src/sharding-propagation/layout.js';
 import { parseLayout } from '../../src/sharding-propagation/layout-text.js';
@@ -43,10 +43,10 @@ test('every single pin that an operator allows is kept, and none makes the plan 
   // Where a pin lifts roles, they are lifted for all: the plan to compare with must be free of them too.
   const free = await plan(graph, CLUSTER, { ...DEGREES, axes: 'free' });
   const { mesh } = free.assignment;
-  const questions = operatorQuestions(graph);
+  const factsOf = operatorFactsOf(graph);
   for (const node of graph.nodes) {
     const view = viewOf(graph, node);
-    const set = candidatesOf({ ...questions(node), mesh, cluster: CLUSTER, axes: 'free', pinned: new Set() });
+    const set = candidatesOf({ ...factsOf(node), mesh, cluster: CLUSTER, axes: 'free', pinned: new Set() });
     for (const strategy of set.strategies.slice(0, 12)) {
       const pin: OperatorPin = { kind: 'operator', node: node.name, source, axes: strategy.axes };
       const found = await plan(graph, CLUSTER, { ...DEGREES, operatorPins: () => [pin] });

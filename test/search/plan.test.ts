@@ -12,7 +12,7 @@ import { checkSharded } from '../../src/partition/check.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { partition } from '../../src/partition/partition.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
-import { operatorQuestions } from '../../src/search/operator-questions.js';
+import { operatorFactsOf } from '../../src/search/operator-facts.js';
 import { type PlanOptions, type PlanResult, plan } from '../../src/search/plan.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { makeResharder } from '../../src/sharding-propagation/resharding.js';
@@ -156,7 +156,7 @@ test('degrees are chosen by price, and the others kept with the reason', async (
 test('a plan is a function of its question', async (t) => {
   const once = async () => {
     const { memory, ...found } = await plan(llamaGraph(SMALL_LLAMA), parseCluster('2x2:h100-sxm-80', undefined));
-    return { ...found, memory: memory.map(({ held, ...own }) => ({ ...own, held: held() })) };
+    return { ...found, memory: memory.map(({ bytesByTensor: held, ...own }) => ({ ...own, held: held() })) };
   };
   t.deepEqual(await once(), await once());
 });
@@ -214,7 +214,7 @@ test('thirty-two layers take fewer than four times the tables of eight', (t) => 
   ]);
   const [of8, of32] = [8, 32].map((layers) => {
     const graph = llamaGraph({ ...SMALL_LLAMA, layers });
-    const options = { axes: 'roles', pinned: new Set(['dp', 'tp']), questions: operatorQuestions(graph) } as const;
+    const options = { axes: 'roles', pinned: new Set(['dp', 'tp']), factsOf: operatorFactsOf(graph) } as const;
     const { groups } = meshProblem(graph, mesh, parseCluster('1x4:h100-sxm-80', undefined), options);
     const algebra = new TableAlgebra();
     const { cost, bound } = eliminate(groups.problem(), algebra);

@@ -16,7 +16,7 @@ import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { refuseAbsentFactors, refuseRing, unevenHeads } from '../../src/search/absent-factors.js';
 import { candidateSets } from '../../src/search/mesh-problem.js';
-import { type AskedRoles, operatorQuestions } from '../../src/search/operator-questions.js';
+import { operatorFactsOf, type RequestedRoles } from '../../src/search/operator-facts.js';
 import { innerMesh } from '../../src/sharding-propagation/roles.js';
 import { model, node, ramp, saved, tensor, value } from '../ir/model-maker.js';
 import { MODELS } from '../pipelines/models.js';
@@ -33,13 +33,13 @@ async function imported(name: keyof typeof MODELS): Promise<Graph> {
 }
 
 /** For each operator: its families, and the factors that each sub-axis is on in its candidates. */
-function placements(graph: Graph, asked: AskedRoles & { readonly dp?: number; readonly tp?: number }) {
+function placements(graph: Graph, asked: RequestedRoles & { readonly dp?: number; readonly tp?: number }) {
   const mesh = innerMesh(asked);
-  const questions = operatorQuestions(graph, asked);
+  const factsOf = operatorFactsOf(graph, asked);
   const cluster = parseCluster('1x8:a100-sxm-80', undefined);
-  const sets = candidateSets(graph, mesh, cluster, { axes: 'roles', pinned: new Set(), questions });
+  const sets = candidateSets(graph, mesh, cluster, { axes: 'roles', pinned: new Set(), factsOf });
   return graph.nodes.map((node) => {
-    const { factors, place } = questions(node).families;
+    const { factors, place } = factsOf(node).families;
     const on = (axis: string) =>
       sets(node).strategies.map(({ axes }) =>
         Object.keys(axes).filter((factor) => axes[factor]?.some((sub) => sub.split('.')[0] === axis)),
@@ -111,9 +111,9 @@ test('experts lie on their sub-axes of dp, and the batch on the others', async (
 
 test('where neither sp nor ep is asked for nothing is a sequence, an expert or a piece', async (t) => {
   const graph = await imported('moe');
-  const questions = operatorQuestions(graph);
+  const factsOf = operatorFactsOf(graph);
   for (const node of graph.nodes) {
-    const { factors, digits } = questions(node).families;
+    const { factors, digits } = factsOf(node).families;
     t.deepEqual([factors.sequence.size, factors.expert.size, Object.keys(digits).length], [0, 0, 0]);
   }
 });
@@ -162,7 +162,7 @@ test('a tp that does not divide heads is told with their count and what would do
 test('a ring is refused by name where an attention cannot take its keys in blocks, or has fewer than ranks', async (t) => {
   const refused = async (model: keyof typeof MODELS, sp: number) => {
     const graph = await imported(model);
-    return t.throws(() => refuseRing(graph, operatorQuestions(graph, { sp, spMethod: 'ring' }), () => sp), {
+    return t.throws(() => refuseRing(graph, operatorFactsOf(graph, { sp, spMethod: 'ring' }), () => sp), {
       instanceOf: AutoparError,
     }).message;
   };

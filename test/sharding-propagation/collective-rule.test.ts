@@ -6,8 +6,8 @@ import test from 'ava';
 import {
   type CollectiveForm,
   collectiveProblem,
-  type HeldLayout,
-  heldDifference,
+  type RankLayout,
+  rankLayoutDifference,
 } from '../../src/sharding-propagation/collective-rule.js';
 
 const SHAPE = [4, 2];
@@ -17,7 +17,7 @@ const sizeOf = (axis: string) => SIZES[axis] ?? 1;
 const RANKS = [0, 1, 2, 3];
 const coordinate = (rank: number, axis: string) => (axis === 'x' ? rank >> 1 : rank & 1);
 
-type Layout = HeldLayout['layout'];
+type Layout = RankLayout['layout'];
 type Pieces = Layout['dims'][number];
 
 /** All ways to shard a dimension over axes of size 2, in their order; every piece is sharded over at most one. */
@@ -209,15 +209,15 @@ test('two layouts are held alike exactly where all ranks hold the same elements'
   const blocks = all.map((layout) => RANKS.map((rank) => blockOf(layout, rank).map(text).join()).join('\n'));
   for (const [index, one] of all.entries())
     for (const [place, other] of all.entries())
-      t.is(heldDifference({ layout: one }, { layout: other }, sizeOf) === null, blocks[index] === blocks[place]);
+      t.is(rankLayoutDifference({ layout: one }, { layout: other }, sizeOf) === null, blocks[index] === blocks[place]);
 });
 
-const whole: HeldLayout = { layout: { dims: [[{ size: 4, axes: [] }]], partial: [] } };
+const whole: RankLayout = { layout: { dims: [[{ size: 4, axes: [] }]], partial: [] } };
 
 test('a reduce takes partial sums to the first rank alone, and a broadcast takes them back to all', (t) => {
   const [reduce, broadcast] = [{ kind: 'reduce', reduction: 'sum' } as const, { kind: 'broadcast' } as const];
   const of = (axes: readonly string[]) => axes.map((axis) => ({ axis, reduction: 'sum' as const }));
-  const held = (partial: readonly string[], first: readonly string[]): HeldLayout => ({
+  const held = (partial: readonly string[], first: readonly string[]): RankLayout => ({
     layout: { ...whole.layout, partial: of(partial) },
     first,
   });
@@ -258,8 +258,8 @@ test('values that vary between ranks are moved, and nothing else', (t) => {
 });
 
 test('problems name the axis and the kind', (t) => {
-  const partial: HeldLayout = { layout: { ...whole.layout, partial: [{ axis: 'x', reduction: 'sum' }] } };
-  const reduce = (reduction: 'sum' | 'max', axes: readonly string[], from: HeldLayout) =>
+  const partial: RankLayout = { layout: { ...whole.layout, partial: [{ axis: 'x', reduction: 'sum' }] } };
+  const reduce = (reduction: 'sum' | 'max', axes: readonly string[], from: RankLayout) =>
     collectiveProblem({ kind: 'all-reduce', reduction }, axes, from, whole, sizeOf) ?? '';
   t.regex(reduce('sum', [], partial), /over no axes/);
   t.regex(reduce('sum', ['y'], partial), /not partial over y/);

@@ -6,7 +6,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
-import { operatorQuestions } from '../../src/search/operator-questions.js';
+import { operatorFactsOf } from '../../src/search/operator-facts.js';
 import { searchProblem } from '../../src/search/search-mesh.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { Deadline } from '../../src/solver/deadline.js';
@@ -63,7 +63,7 @@ test('prices made exact around a guess and in small tables leave the optimum wha
         ['dp', dp],
         ['tp', tp],
       ]);
-      const options = { axes: 'roles', pinned: new Set(['tp']), questions: operatorQuestions(graph) } as const;
+      const options = { axes: 'roles', pinned: new Set(['tp']), factsOf: operatorFactsOf(graph) } as const;
       const groups = () => meshProblem(graph, mesh, parseCluster(cluster, dp * tp), options).groups;
       const search = (own: ReturnType<typeof groups>) =>
         searchProblem({ groups: own, mesh }, { mode: 'dynamic_programming', solver: 'none', deadline: new Deadline() });

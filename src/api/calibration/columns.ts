@@ -24,7 +24,7 @@ interface CanonicalColumn {
 const MOST = 1e12;
 const plain = (value: string | number) => `${value}`;
 const numberIn = (text: string) => (/^\d+(\.\d+)?(e[-+]?\d+)?$/i.test(text) ? Number(text) : Number.NaN);
-const whole = (least: number): FieldKind => ({
+const integerFrom = (least: number): FieldKind => ({
   says: `a whole number from ${least}`,
   read: (text) => {
     const value = numberIn(text);
@@ -32,8 +32,8 @@ const whole = (least: number): FieldKind => ({
   },
   write: plain,
 });
-const COUNT = whole(1);
-const AMOUNT = whole(0);
+const COUNT = integerFrom(1);
+const AMOUNT = integerFrom(0);
 /** A measured quantity, or a data sheet figure. */
 const FIGURE: FieldKind = {
   says: 'a number above 0',

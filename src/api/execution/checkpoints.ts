@@ -43,7 +43,7 @@ export interface Saved {
 }
 
 /** Number of checkpoints that are kept by default. */
-const KEPT = 3;
+const KEPT_CHECKPOINTS = 3;
 
 /** The checkpoints of one run, which holds the folder's lock until it is closed. */
 export class Checkpoints {
@@ -59,7 +59,7 @@ export class Checkpoints {
    * @param keep number of newest checkpoints to keep
    * @throws AutoparError (cannotWrite) `folder-in-use` if another run uses the folder
    */
-  static async open(directory: string, parts: CompiledParts, keep = KEPT): Promise<Checkpoints> {
+  static async open(directory: string, parts: CompiledParts, keep = KEPT_CHECKPOINTS): Promise<Checkpoints> {
     const root = path.join(directory, CHECKPOINTS);
     await makeParents(root);
     const release = await takeLock(path.join(root, 'lock'), 'a training writes checkpoints to this folder');

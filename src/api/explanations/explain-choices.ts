@@ -7,7 +7,7 @@ import type { RankedDegrees, Rejected } from '../../search/plan.js';
 import { openReplanning, planAgain } from '../planning/replan.js';
 import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
 
-export interface ChoicesAsked {
+export interface ExplainChoicesOptions {
   /** Number of best combinations that are lowered; their memory is reported. */
   readonly top?: number;
   readonly sensitivity?: boolean;
@@ -30,7 +30,7 @@ export interface ExplainedChoices {
 }
 
 /** @throws AutoparError as `openReplanning` and `planAgain` */
-export async function explainChoices(directory: string, asked: ChoicesAsked): Promise<ExplainedChoices> {
+export async function explainChoices(directory: string, asked: ExplainChoicesOptions): Promise<ExplainedChoices> {
   const { top = 1, sensitivity = false, model, signal, onProgress = () => undefined } = asked;
   const replanning = await openReplanning(directory, model);
   onProgress('planning');

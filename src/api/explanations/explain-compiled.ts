@@ -17,9 +17,9 @@ import { compiledModel } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
 import { type ProgramSource, readSource } from '../output/folder.js';
 import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
-import { type KeptState, keptByRanks } from '../reports/kept-state.js';
 import { type PeakMemory, peakMemory } from '../reports/peak-memory.js';
 import { type Server, serverOf } from '../reports/server.js';
+import { type TrainingStateBytes, trainingStateBytes } from '../reports/training-state.js';
 import { readAnnotations, readParallelConfig } from '../requests/annotations.js';
 import { loadedPins } from '../requests/config-checkpoints.js';
 import { type DecisionSources, type Decisions, decide } from '../requests/decisions.js';
@@ -42,7 +42,7 @@ export async function explainMemory(
   model?: string,
 ): Promise<{
   readonly stages: readonly PeakMemory[];
-  readonly kept: KeptState | null;
+  readonly kept: TrainingStateBytes | null;
   readonly server: Server | null;
 }> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
@@ -51,7 +51,7 @@ export async function explainMemory(
   const cluster = clusterOf(plan);
   return {
     stages: peakMemory(lowered, cluster),
-    kept: keptByRanks(lowered.lowered, plan),
+    kept: trainingStateBytes(lowered.lowered, plan),
     server: serverOf(lowered, plan, cluster),
   };
 }

@@ -11,11 +11,11 @@ import { meshOfOperators } from '../../partition/lower-stages.js';
 import { partition } from '../../partition/partition.js';
 import { fitProblem } from '../../search/fit-memory.js';
 import { type MeshProblem, meshProblem } from '../../search/mesh-problem.js';
-import { operatorQuestions } from '../../search/operator-questions.js';
+import { operatorFactsOf } from '../../search/operator-facts.js';
 import { type AlikeOperators, type Otherwise, PinPricing } from '../../search/pin-prices.js';
 import { searchPins } from '../../search/pinned.js';
 import { stagePins } from '../../search/pipeline/stage-pins.js';
-import { zeroAsked } from '../../search/zero.js';
+import { requestedZero } from '../../search/zero.js';
 import type { PinRecord } from '../../sharding-propagation/annotations/annotation.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
@@ -106,41 +106,41 @@ async function operatorPrices(
   const problem = meshProblem(graph, mesh, cluster, {
     axes: options.axes ?? 'roles',
     pinned: new Set(Object.keys(options.degrees ?? {})),
-    questions: operatorQuestions(graph, { ...plan.degrees, ...plan.requested }),
+    factsOf: operatorFactsOf(graph, { ...plan.degrees, ...plan.requested }),
     allToAll: options.allToAll ?? true,
     pins: searchPins(graph, stagePins(graph, layout, mesh, options.operatorPins ?? (() => []))),
-    ...zeroAsked(options.request),
+    ...requestedZero(options.request),
     ...(meshOf ? { meshOf } : {}),
   });
-  const questions = alikeOperators(placed.operators, leadersOf(graph, plan.layerClasses).operators);
-  const pricing = new PinPricing(problem, [...questions.values()], deadline);
+  const alikeByOperator = alikeOperators(placed.operators, leadersOf(graph, plan.layerClasses).operators);
+  const pricing = new PinPricing(problem, [...alikeByOperator.values()], deadline);
   await pricing.begin();
   const mode = options.mode === undefined || options.mode === 'sharding_propagation' ? 'auto' : options.mode;
   const memory = new WithinMemory({ deadline, mode, solver: options.solver ?? 'highs' }, limit);
   const all: PricedPin[] = [];
   let without = 0;
-  for (const [placed, question] of questions) {
-    onProgress(`pins: operator ${all.length + without + 1} of ${questions.size}`);
-    const alone = memory.look(await pricing.alone(question), question);
+  for (const [placed, alike] of alikeByOperator) {
+    onProgress(`pins: operator ${all.length + without + 1} of ${alikeByOperator.size}`);
+    const alone = memory.look(await pricing.alone(alike), alike);
     await deadline.pause();
     if (!alone) without += 1;
     else
       all.push({
         placed,
-        question,
+        alike,
         alone,
-        together: memory.look(await pricing.together(question, alone.strategy), question),
+        together: memory.look(await pricing.together(alike, alone.strategy), alike),
       });
   }
   all.sort(dearestFirst);
   for (const [index, priced] of all.slice(0, top).entries()) {
-    const { alone, together, question } = priced;
+    const { alone, together, alike } = priced;
     if (alone.cost !== null && together?.cost !== null) continue;
     onProgress(`pins: within the memory limit, ${index + 1} of ${Math.min(top, all.length)}`);
-    priced.alone = await memory.search(alone, question);
+    priced.alone = await memory.search(alone, alike);
     // Within the memory limit another placement may be the cheapest.
-    const like = memory.look(await pricing.together(question, priced.alone.strategy), question);
-    priced.together = like && (await memory.search(like, question));
+    const like = memory.look(await pricing.together(alike, priced.alone.strategy), alike);
+    priced.together = like && (await memory.search(like, alike));
   }
   all.sort(dearestFirst);
   // A lower bound of the plan is also a lower bound of every plan with one more pin.
@@ -149,13 +149,13 @@ async function operatorPrices(
     seconds: cost === null ? null : (cost + problem.fixed - planned) / 1e9,
     atLeastSeconds: (Math.max(least, bound + problem.fixed) - planned) / 1e9,
   });
-  const operators = all.map(({ placed: own, question, alone, together }): OperatorPinPrice => {
+  const operators = all.map(({ placed: own, alike, alone, together }): OperatorPinPrice => {
     const { node } = own;
     const factors = (strategy: Strategy) => shortened(factorsOf(graph, { node, strategy }), meshOf?.(node) ?? mesh);
     return {
       operator: node.name,
       op: node.op,
-      alike: question.nodes.map(({ name }) => name),
+      alike: alike.nodes.map(({ name }) => name),
       now: factors(own.strategy),
       pin: { match: { node: exactly(node.name) }, factors: factors(alone.strategy) },
       alone: added(alone),
@@ -176,7 +176,7 @@ interface PinnedOptimum {
 
 interface PricedPin {
   readonly placed: PlacedOperator;
-  readonly question: AlikeOperators;
+  readonly alike: AlikeOperators;
   alone: PinnedOptimum;
   together: PinnedOptimum | null;
 }
@@ -193,16 +193,16 @@ class WithinMemory {
     private readonly limit: number | undefined,
   ) {}
 
-  look(found: Otherwise | null, question: AlikeOperators): PinnedOptimum | null {
+  look(found: Otherwise | null, alike: AlikeOperators): PinnedOptimum | null {
     if (!found) return null;
     const { states, cost, bound, problem } = found;
     const assignment = problem.groups.assignmentOf(states);
     const fits = this.limit === undefined || this.peak(problem, assignment) <= this.limit;
-    return { cost: fits ? cost : null, bound, strategy: strategyOf(question, assignment), problem };
+    return { cost: fits ? cost : null, bound, strategy: strategyOf(alike, assignment), problem };
   }
 
   /** The optimum within the memory limit; unchanged if it already fits. */
-  async search(found: PinnedOptimum, question: AlikeOperators): Promise<PinnedOptimum> {
+  async search(found: PinnedOptimum, alike: AlikeOperators): Promise<PinnedOptimum> {
     const { cost, bound, problem } = found;
     if (cost !== null || this.limit === undefined) return found;
     const { completed } = await fitProblem(problem, this.searching, this.limit);
@@ -210,7 +210,7 @@ class WithinMemory {
     return {
       cost: completed.cost - problem.fixed,
       bound: Math.max(bound, completed.bound - problem.fixed),
-      strategy: strategyOf(question, completed.assignment),
+      strategy: strategyOf(alike, completed.assignment),
       problem,
     };
   }

@@ -11,8 +11,8 @@ import { type Node, typeOf } from '../../ir/graph.js';
 import { viewOf } from '../../ir/view.js';
 import type { Fragment } from '../../partition/fragment.js';
 import { contextOf, lowerOperator } from '../../partition/lower-operator.js';
-import { type CandidateQuestion, type CandidateSet, candidatesOf } from '../../search/candidates.js';
-import { type OperatorQuestions, operatorQuestions } from '../../search/operator-questions.js';
+import { type CandidateRequest, type CandidateSet, candidatesOf } from '../../search/candidates.js';
+import { type OperatorFactsOf, operatorFactsOf } from '../../search/operator-facts.js';
 import { type SearchPins, searchPins } from '../../search/pinned.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
@@ -54,7 +54,7 @@ export class OperatorAlternatives {
   private readonly produced: ReadonlyMap<string, Layout>;
   private readonly reshards = new Map<string, Layout[]>();
   private readonly readReshards = new Map<string, Layout>();
-  private readonly questions: OperatorQuestions;
+  private readonly factsOf: OperatorFactsOf;
   private readonly pins: SearchPins;
   private readonly considered = new Map<string, CandidateSet>();
 
@@ -62,7 +62,7 @@ export class OperatorAlternatives {
     const { graph, assignment, left, pins } = plan;
     this.by = resharderOf(plan);
     this.produced = producedLayouts(graph, assignment);
-    this.questions = operatorQuestions(graph, left?.asked);
+    this.factsOf = operatorFactsOf(graph, left?.asked);
     this.pins = searchPins(graph, pins);
     for (const { tensor, layout, readers } of assignment.sharedReshards) {
       this.reshards.set(tensor, [...(this.reshards.get(tensor) ?? []), layout]);
@@ -86,18 +86,18 @@ export class OperatorAlternatives {
 
   /** Every possible strategy on this mesh, cheapest first. */
   all(node: Node): readonly Alternative[] {
-    const question = this.questionOf(node);
-    const set = candidatesOf({ ...question, axes: 'free', pinned: new Set() });
-    const ruledOut = rulingOut(question, this.plan.left, this.pins.operators.get(node.name) ?? []);
+    const request = this.requestOf(node);
+    const set = candidatesOf({ ...request, axes: 'free', pinned: new Set() });
+    const ruledOut = rulingOut(request, this.plan.left, this.pins.operators.get(node.name) ?? []);
     return this.priced(node, set, [...set.strategies.keys()], ruledOut);
   }
 
   /** The cheapest other strategy that the search considers without pins; null if there is none. */
   next(node: Node): Alternative | null {
     const { axes, degrees } = this.plan.left ?? EVERYTHING;
-    const question = this.questionOf(node);
-    const key = JSON.stringify([this.questions(node).key, question.mesh]);
-    const set = this.considered.get(key) ?? candidatesOf({ ...question, axes, pinned: degrees });
+    const request = this.requestOf(node);
+    const key = JSON.stringify([this.factsOf(node).key, request.mesh]);
+    const set = this.considered.get(key) ?? candidatesOf({ ...request, axes, pinned: degrees });
     this.considered.set(key, set);
     const own = keyOf(this.strategyOf(node));
     const [costs, strategies] = [(index: number) => set.costs[index] ?? 0, [...set.strategies.entries()]];
@@ -107,7 +107,8 @@ export class OperatorAlternatives {
     for (const index of others.sort((a, b) => costs(a) - costs(b))) {
       if (best && costs(index) >= best.cost) break;
       const most: number = (best?.cost ?? Infinity) - costs(index);
-      const cost = costs(index) + this.around(node, set.operands[index] ?? [], set.results[index] ?? [], most);
+      const cost =
+        costs(index) + this.reshardNanoseconds(node, set.operands[index] ?? [], set.results[index] ?? [], most);
       if (!best || cost < best.cost) best = { index, cost };
     }
     return best && (this.priced(node, set, [best.index], () => null)[0] ?? null);
@@ -124,8 +125,8 @@ export class OperatorAlternatives {
     });
   }
 
-  private questionOf(node: Node) {
-    return { ...this.questions(node), mesh: this.meshOf(node), cluster: this.plan.cluster };
+  private requestOf(node: Node) {
+    return { ...this.factsOf(node), mesh: this.meshOf(node), cluster: this.plan.cluster };
   }
 
   private priced(
@@ -138,11 +139,14 @@ export class OperatorAlternatives {
     const [mesh, strategy] = [this.meshOf(node), this.strategyOf(node)];
     const { operands, results } = sidesUnder(graph, node, strategy, mesh);
     const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
-    const own = { seconds: fragmentSeconds(fragment, cluster), around: this.around(node, operands, results) };
+    const own = {
+      seconds: fragmentSeconds(fragment, cluster),
+      around: this.reshardNanoseconds(node, operands, results),
+    };
     const all = indices.map((index): Alternative => {
       const other = set.strategies[index] ?? REPLICATED;
       const seconds = (set.costs[index] ?? 0) / 1e9;
-      const around = this.around(node, set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
+      const around = this.reshardNanoseconds(node, set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
       // Prices are whole nanoseconds; the difference is rounded to them.
       const differenceSeconds = Math.round((seconds + around - own.seconds) * 1e9 - own.around) / 1e9;
       return {
@@ -157,7 +161,7 @@ export class OperatorAlternatives {
   }
 
   /** Integer nanoseconds of the resharding around an operator. The sum stops early once it reaches `most`. */
-  private around(
+  private reshardNanoseconds(
     node: Node,
     operands: readonly (Layout | null)[],
     results: readonly (Layout | null)[],
@@ -196,12 +200,12 @@ const EVERYTHING: NonNullable<Explainable['left']> = { axes: 'free', degrees: ne
 
 /** Why the search excludes a strategy of an operator: of its restrictions in order, the first that excludes the strategy. */
 function rulingOut(
-  question: Omit<CandidateQuestion, 'axes' | 'pinned' | 'pins'>,
+  request: Omit<CandidateRequest, 'axes' | 'pinned' | 'pins'>,
   { axes, degrees } = EVERYTHING,
   pins: readonly OperatorPin[],
 ): (strategy: Strategy) => RuledOut | null {
   // Pins may require strategies that roles exclude: with pins there is only one reason.
-  const demands: readonly (readonly [RuledOut, Partial<CandidateQuestion>])[] =
+  const demands: readonly (readonly [RuledOut, Partial<CandidateRequest>])[] =
     pins.length > 0
       ? [['pins', { pinned: degrees, pins }]]
       : [
@@ -209,7 +213,7 @@ function rulingOut(
           ['degrees', { pinned: degrees }],
         ];
   const asked = demands.map(([reason, demand]) => {
-    const { strategies } = candidatesOf({ ...question, axes, pinned: new Set(), ...demand });
+    const { strategies } = candidatesOf({ ...request, axes, pinned: new Set(), ...demand });
     return [reason, new Set(strategies.map(keyOf))] as const;
   });
   return (strategy) => {

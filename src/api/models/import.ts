@@ -133,7 +133,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     domains: new Map([...model.opsets].filter(([domain]) => domain !== '')),
     forTraining: options.forTraining ?? false,
     keepsParameters: options.keepsParameters ?? false,
-    told: model.kinds.size > 0,
+    statesKinds: model.kinds.size > 0,
     isComputed: (name) =>
       model.kinds.size > 0
         ? traced.get(name)?.closed === null

@@ -138,17 +138,18 @@ function verdictNotes(
   { parameters, buffers, constants }: Parameters,
   kinds: ParameterEvidence['kinds'],
 ): readonly string[] {
-  const told = ({ weights, why }: Parameter) => weights.some((name) => kinds.has(name)) || why.startsWith('told by');
+  const isDecided = ({ weights, why }: Parameter) =>
+    weights.some((name) => kinds.has(name)) || why.startsWith('told by');
   const met = ({ places }: Parameter) => places.some((place) => isPlausible(place) || place.use === 'standard');
   const left = [...buffers, ...constants].filter(
-    (item) => isFloating(item.dtype) && item.elements > 1 && item.why !== LITERAL && met(item) && !told(item),
+    (item) => isFloating(item.dtype) && item.elements > 1 && item.why !== LITERAL && met(item) && !isDecided(item),
   );
   const groups = [...new Set(left.map(({ why }) => why))].map((why) => {
     return `${some(left.filter((item) => item.why === why))} (${why})`;
   });
   const named = ({ weights }: Parameter) => weights.every((name) => DOTTED.test(name));
   const taken = parameters.filter(
-    (item) => item.trainable && !item.places.some(isNatural) && !told(item) && !named(item),
+    (item) => item.trainable && !item.places.some(isNatural) && !isDecided(item) && !named(item),
   );
   return [
     ...(groups.length > 0 ? [`not trained: ${groups.join('; ')}; --trainable NAME trains one`] : []),

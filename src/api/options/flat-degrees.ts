@@ -8,14 +8,14 @@ import type { ModelChoice } from '../models/model-choice.js';
 import type { NestedPlanningOptions as Planning } from '../plan.js';
 import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../requests/degrees.js';
 
-type GivenDegrees = Omit<DegreeOptions, 'devices'>;
+type AxisDegreeOptions = Omit<DegreeOptions, 'devices'>;
 
 const SEARCHED: ReadonlySet<string> = new Set(SEARCHED_AXES);
 
 /** Degrees as separate options, as on the command line. */
-interface FlatDegrees extends GivenDegrees {
+interface FlatDegrees extends AxisDegreeOptions {
   /** @deprecated older spelling of `dp` and `tp` */
-  readonly degrees?: GivenDegrees;
+  readonly degrees?: AxisDegreeOptions;
 }
 
 export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
@@ -31,9 +31,9 @@ export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 
   ep,
   degrees,
   ...options
-}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: GivenDegrees } {
+}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: AxisDegreeOptions } {
   const flat = Object.fromEntries(Object.entries({ dp, tp, pp, sp, ep }).filter(([, degree]) => degree !== undefined));
-  const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof GivenDegrees] !== undefined);
+  const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof AxisDegreeOptions] !== undefined);
   if (twice !== undefined)
     throw new AutoparError(
       'bad-option',

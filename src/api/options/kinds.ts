@@ -42,7 +42,7 @@ export const object: OptionKind = { expected: 'an object', holds: isObject };
 export const integer: OptionKind = { expected: 'a whole number', holds: Number.isSafeInteger };
 
 /** Whole numbers of at least `least`. */
-export function whole(least: number): OptionKind {
+export function integerFrom(least: number): OptionKind {
   return {
     expected: least === 1 ? 'a positive whole number' : `a whole number of at least ${least}`,
     holds: (value) => Number.isSafeInteger(value) && Number(value) >= least,

@@ -25,7 +25,7 @@ export interface TargetFolder {
   readonly notes: readonly string[];
 }
 
-interface Given {
+interface TargetInput {
   readonly planned: PlannedModel;
   readonly lowered: readonly LoweredStage[];
   /** Null if no program is written. */
@@ -34,7 +34,7 @@ interface Given {
 }
 
 /** @throws AutoparError `target-lacks-plan`, `target-lacks-operator` (exit backendAbsent) */
-const TARGETS: Readonly<Record<Exclude<Target, 'runtime'>, (given: Given) => TargetFolder | null>> = {
+const TARGETS: Readonly<Record<Exclude<Target, 'runtime'>, (given: TargetInput) => TargetFolder | null>> = {
   torch: ({ lowered, program }) => {
     if (!program) return null;
     const files = torchProgram(lowered, program);
@@ -65,7 +65,7 @@ function placedOf({ plan, imported }: PlannedModel): PlacedPlan {
 }
 
 /** The target's folder; null if the target needs a program and there is none. */
-export function targetFolder(target: Target, given: Given): TargetFolder | null {
+export function targetFolder(target: Target, given: TargetInput): TargetFolder | null {
   const made = target === 'runtime' ? null : TARGETS[target](given);
   if (!made) return null;
   return {

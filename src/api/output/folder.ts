@@ -44,11 +44,11 @@ export interface SourceDecisions {
   readonly searchMode?: SearchMode;
   readonly solver?: SolverName;
   /** Options of the search over training steps, if there was one. */
-  readonly proposals?: ProposalQuestion;
+  readonly proposals?: ProposalRequest;
 }
 
 /** All options of a search over training steps except the model file and the cluster. */
-export type ProposalQuestion = Omit<
+export type ProposalRequest = Omit<
   StepSearchOptions,
   | 'model'
   | 'dims'
@@ -234,6 +234,6 @@ function isDecisions(value: unknown): value is SourceDecisions {
   if (typeof value !== 'object' || value === null) return false;
   const { memoryBytes, proposals = {}, ...texts } = value as Readonly<Record<string, unknown>>;
   const isSize = memoryBytes === undefined || (typeof memoryBytes === 'number' && memoryBytes >= 0);
-  const isQuestion = typeof proposals === 'object' && proposals !== null;
-  return isSize && isQuestion && Object.values(texts).every((text) => typeof text === 'string');
+  const isRequest = typeof proposals === 'object' && proposals !== null;
+  return isSize && isRequest && Object.values(texts).every((text) => typeof text === 'string');
 }

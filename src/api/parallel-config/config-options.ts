@@ -135,8 +135,8 @@ const SCHEDULES: Partial<Record<PipelineScheduler, ScheduleKind>> = {
 function scheduleOf(config: ParallelConfig): Pick<ConfigOptions, 'schedule' | 'virtualStages'> {
   const { pipelineStage, pipelineScheduler, ppInterleaveNum, given } = config;
   const isInterleaved = pipelineScheduler === '1f1b' && chunksOf(config) > 1;
-  const isSaid = given.has('pipelineScheduler') || isInterleaved;
-  if (pipelineStage === 1 || !isSaid) return { schedule: null, virtualStages: null };
+  const isStated = given.has('pipelineScheduler') || isInterleaved;
+  if (pipelineStage === 1 || !isStated) return { schedule: null, virtualStages: null };
   if (isInterleaved) return { schedule: 'interleaved-1f1b', virtualStages: ppInterleaveNum };
   return { schedule: SCHEDULES[pipelineScheduler] ?? null, virtualStages: null };
 }

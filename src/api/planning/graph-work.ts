@@ -6,7 +6,7 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { deviceLevels } from '../../cost-model/levels.js';
 import { stepPrice } from '../../cost-model/price.js';
 import { reshardBound } from '../../cost-model/reshard-bound.js';
-import type { PartTensors } from '../../cost-model/step/held-tensors.js';
+import type { PartTensors } from '../../cost-model/step/largest-tensors.js';
 import { type ModelParts, readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
 import { type ModelWork, NO_WORK, type PartWork } from '../../cost-model/step/work.js';
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
@@ -55,11 +55,11 @@ export interface GraphOfWork {
   /** Tokens of a sample; null where its inputs are not tokens. */
   readonly sequence: number | null;
   /** Stored activations of programs in 16 bit; null where none is planned. */
-  readonly kept: KeptByPrograms | null;
+  readonly stored: StoredByPrograms | null;
 }
 
 /** Activations that 16-bit programs store, relative to all in 16 bit: of each part, and of what a layer sends to the next. */
-export interface KeptByPrograms {
+export interface StoredByPrograms {
   readonly parts: ReadonlyMap<string, number>;
   readonly boundary: number;
 }
@@ -91,7 +91,7 @@ export function graphOfWork(whole: Graph, purpose: Purpose, low?: LowType): Grap
     runs,
     shared: sharedWeights(whole),
     sequence: tokensOf(graph),
-    kept: null,
+    stored: null,
   };
 }
 
@@ -102,15 +102,15 @@ export function graphOfWork(whole: Graph, purpose: Purpose, low?: LowType): Grap
  * @param of `whole`, as it is read for the purpose
  * @throws AutoparError as `graphOfWork`
  */
-export async function keptByPrograms(
+export async function storedByPrograms(
   of: GraphOfWork,
   whole: Graph,
   purpose: Purpose,
   cluster: Cluster,
-): Promise<KeptByPrograms | null> {
+): Promise<StoredByPrograms | null> {
   if (purpose.kind === 'inference' || !purpose.program) return null;
-  const mixed = await keptBytes(graphOfWork(whole, purpose, purpose.program), cluster);
-  const plain = await keptBytes(of, cluster);
+  const mixed = await storedBytes(graphOfWork(whole, purpose, purpose.program), cluster);
+  const plain = await storedBytes(of, cluster);
   // Twice the ratio of bytes in 16 bit to bytes with all in float32.
   const times = (own: number, other: number) => (other === 0 ? 1 : (2 * own) / other);
   const parts = [...plain.parts].map(
@@ -120,7 +120,7 @@ export async function keptByPrograms(
 }
 
 /** Bytes of stored activations of each part on a single rank, and bytes that a layer sends to the next, in their own types. */
-async function keptBytes(
+async function storedBytes(
   of: GraphOfWork,
   cluster: Cluster,
 ): Promise<{ readonly parts: ReadonlyMap<string, number>; readonly boundary: number }> {
@@ -184,7 +184,7 @@ export async function graphWork(
   cluster: Cluster,
   known: Pick<ReadWork, 'graph' | 'assignment'> | null = null,
 ): Promise<ReadWork> {
-  const { graph, runs, sequence, kept } = of;
+  const { graph, runs, sequence, stored } = of;
   const ranks = ranksOf(cluster, tp);
   const same = known && atOtherSamples(known.assignment, known.graph, graph);
   const { assignment, sharded } = same
@@ -194,7 +194,7 @@ export async function graphWork(
   const works = new Map(
     [...readWork(graph, sharded, ofParts)].map(([name, part]): [string, PartWork] => [
       name,
-      kept ? { ...part, keptByPrograms: kept.parts.get(name) ?? 1 } : part,
+      stored ? { ...part, storedByPrograms: stored.parts.get(name) ?? 1 } : part,
     ]),
   );
   const repeats = repeatsOf(runs);
@@ -213,7 +213,7 @@ export async function graphWork(
     ...(inTurns(order) ? { order } : {}),
     last: works.get('last') ?? NO_WORK,
     boundary: boundaryOf(of, places, (name) => elementCount(typeOf(graph, name).shape)),
-    ...(kept ? { boundaryOfPrograms: kept.boundary } : {}),
+    ...(stored ? { boundaryOfPrograms: stored.boundary } : {}),
     ...readShared(graph, sharded, ofParts.partOf),
   };
   const tensors = () => {

@@ -8,7 +8,7 @@ import { entryOf } from '../../ir/ops/index.js';
 import type { InnerDegrees } from '../../sharding-propagation/roles.js';
 
 /** The question of degrees, as it was given. */
-export interface DegreeQuestion {
+export interface DegreesRequest {
   readonly devices: number;
   /** Degrees that the user gave. */
   readonly given: InnerDegrees;
@@ -22,7 +22,7 @@ export interface DegreeQuestion {
 /** The dimensions that are not searched, by the names of their options. */
 export function unsearchedDimensions(
   graph: Graph,
-  { devices, given, stages, trains, isLocal }: DegreeQuestion,
+  { devices, given, stages, trains, isLocal }: DegreesRequest,
 ): readonly string[] {
   // With dp and tp given, nothing was left to choose among degrees.
   const spreads = devices > 1 && (given.dp === undefined || given.tp === undefined);

@@ -16,7 +16,7 @@ import { partition } from '../../partition/partition.js';
 import { prepared } from '../../partition/prepared.js';
 import type { ComputeNode, ShardedGraph } from '../../partition/sharded-graph.js';
 import type { Schedule } from '../../schedule/schedule.js';
-import { wholeFlops } from '../../search/choose-degrees.js';
+import { unshardedFlops } from '../../search/choose-degrees.js';
 import { makeResharder, type Resharder } from '../../sharding-propagation/resharding.js';
 import { assignmentOf } from '../../strategy/assignment-of.js';
 import { checkFirst } from '../../strategy/first-only.js';
@@ -85,7 +85,7 @@ export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cl
 
 /** The price of a lowered plan; equal to the one that `compile` printed, to the digit. */
 export function predictionOf(plan: Plan, graph: Graph, { lowered, schedule }: LoweredPlan): PlanPrediction {
-  return predictStages(lowered, schedule, clusterOf(plan), wholeFlops(graph));
+  return predictStages(lowered, schedule, clusterOf(plan), unshardedFlops(graph));
 }
 
 /** A plan's operators with their strategies. */

@@ -24,7 +24,7 @@ import {
 } from './compared-plans.js';
 import { hasStages, isSearched, likeliest, mayBeFaster, withEstimate } from './next-proposal.js';
 import { MOST_WORK, MOST_WORK_OF_KINDS, meshWork } from './planning-work.js';
-import { askedOf, kindOf, microBatchCount, type Proposed, type Proposer, proposer } from './proposals.js';
+import { kindOf, microBatchCount, type Proposed, type Proposer, proposalOptions, proposer } from './proposals.js';
 import type { StepSearch } from './search-step.js';
 
 export interface LoweredProposals {
@@ -288,7 +288,7 @@ async function lowerFormed(
   deadline: Deadline,
 ): Promise<FittingPlan> {
   const { configuration } = priced;
-  const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
+  const asked = { ...options, ...proposalOptions(configuration, formed.imported.graph, options) };
   const { zero: _zero, ...open } = asked;
   return {
     ...formed,

@@ -16,7 +16,7 @@ import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { Deadline } from '../../solver/deadline.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
-import type { ProposalQuestion } from '../output/folder.js';
+import type { ProposalRequest } from '../output/folder.js';
 import type { NestedPlanningOptions } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
 import { readRecompute } from '../requests/recompute-words.js';
@@ -49,7 +49,7 @@ const OF_OPERATORS = [
 
 /** Why nothing is proposed, in words; null where proposals can be made. */
 export function unproposed(options: NestedCompileOptions, training: Training | undefined): string | null {
-  const said = saidOfOperators(options);
+  const said = operatorOptionText(options);
   if (said !== null) return said;
   const { batchStatistics, gradientReduction, loss } = training ?? {};
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
@@ -65,7 +65,7 @@ export function unproposed(options: NestedCompileOptions, training: Training | u
 }
 
 /** The option that fixes how operators or stages are planned, for which layers have no price, in words; null if none does. */
-function saidOfOperators(options: NestedCompileOptions): string | null {
+function operatorOptionText(options: NestedCompileOptions): string | null {
   const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
   return given === undefined ? null : `--${dashed(given)} says what operators or stages do`;
 }
@@ -148,7 +148,7 @@ export function asSearched(
 }
 
 /** The same without model file and cluster, which a folder records elsewhere. It is stored: `explain` searches again. */
-export function keptQuestion(asked: StepSearchOptions): ProposalQuestion {
+export function storedProposalRequest(asked: StepSearchOptions): ProposalRequest {
   const elsewhere = new Set(['model', 'dims', 'shapes', 'constants', 'weights', 'cluster', 'devices', 'on', 'signal']);
   return Object.fromEntries(Object.entries(asked).filter(([name]) => !elsewhere.has(name)));
 }
@@ -176,7 +176,7 @@ export function microBatchCount({ globalBatch, microBatch, degrees }: StepConfig
  * The options of the operators' planner for a proposal: options that are given stay as they are.
  * @param graph the graph of one of its micro-batches
  */
-export function askedOf(
+export function proposalOptions(
   configuration: StepConfiguration,
   graph: Graph,
   { zero, recompute, offload }: Pick<NestedPlanningOptions, 'zero' | 'recompute' | 'offload'>,

@@ -22,7 +22,7 @@ export interface Remedy {
 }
 
 /** The given options of the configuration: a change adds options whose values would otherwise follow from others. */
-interface AskedStep {
+interface RequestedStep {
   /** Bytes per device; what the device has by default. */
   readonly memory?: number;
   readonly globalBatch?: number;
@@ -42,7 +42,7 @@ interface Remediable {
 
 /** The cheapest change that makes it fit; tensor parallelism across nodes only where nothing else does. */
 export async function cheapestRemedy(
-  options: AskedStep,
+  options: RequestedStep,
   configuration: StepConfiguration,
   { cluster, facts, works }: Remediable,
 ): Promise<Remedy | null> {
@@ -77,7 +77,7 @@ interface ConfigurationChange {
 
 /** One change at a time. The batch stays the same, so options state it where it would follow from others. */
 function changesOf(
-  options: AskedStep,
+  options: RequestedStep,
   configuration: StepConfiguration,
   { device }: Cluster,
   { sequence, experts }: ModelFacts,

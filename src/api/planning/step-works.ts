@@ -22,10 +22,10 @@ import { importedFor } from '../models/training-form.js';
 import {
   graphOfWork,
   graphWork,
-  type KeptByPrograms,
-  keptByPrograms,
   type Purpose,
   type ReadWork,
+  type StoredByPrograms,
+  storedByPrograms,
 } from './graph-work.js';
 
 /** Sizes that work is read at before it is extrapolated: where the first two differ, the next two do not. */
@@ -73,7 +73,7 @@ export function workReader(
   if (generated) checkGenerated(source);
   const works = new Map<string, Promise<ReadWork>>();
   const models = new Map<number, Promise<LayersAt>>();
-  let ofPrograms: Promise<KeptByPrograms | null> | undefined;
+  let ofPrograms: Promise<StoredByPrograms | null> | undefined;
   const modelAt = kept(models, read);
   const reader: WorkReader = (tp, microBatch) =>
     kept(works, async () => (await modelAt(microBatch))(tp, await usualAt(tp, microBatch)))(`${tp} ${microBatch}`);
@@ -93,8 +93,8 @@ export function workReader(
     const file = generated ? { model: await generatedFile(generated.text, Math.max(2, generated.batch)) } : source;
     const whole = await imported(file, purpose, batch);
     const plain = graphOfWork(whole, purpose);
-    ofPrograms ??= keptByPrograms(plain, whole, purpose, cluster);
-    const graph = { ...plain, kept: await ofPrograms };
+    ofPrograms ??= storedByPrograms(plain, whole, purpose, cluster);
+    const graph = { ...plain, stored: await ofPrograms };
     return (tp, known) => graphWork(graph, tp, cluster, known);
   }
 }

@@ -116,7 +116,7 @@ function chain(
 
 function computeProgram(segment: SegmentModel, ranks: number, repeats: number): Measured {
   const [inputs, outputs] = [Object.keys(segment.inputs), Object.keys(segment.results)];
-  const tensors = { ...wholeTensors(segment.inputs, ranks), ...wholeTensors(segment.results, ranks) };
+  const tensors = { ...unshardedTensors(segment.inputs, ranks), ...unshardedTensors(segment.results, ranks) };
   const once: readonly Instruction[] = [
     { kind: 'compute', segment: 'measured', inputs, weights: [], outputs, label: 'measured' },
     { kind: 'free', tensors: outputs },
@@ -128,7 +128,7 @@ function computeProgram(segment: SegmentModel, ranks: number, repeats: number): 
   return { program: describeSegments(program(segment.inputs, stage, instructions, ranks), files), model };
 }
 
-function wholeTensors(shapes: Readonly<Record<string, readonly number[]>>, ranks: number) {
+function unshardedTensors(shapes: Readonly<Record<string, readonly number[]>>, ranks: number) {
   const cut = (shape: readonly number[]) => shape.map(() => false);
   return Object.fromEntries(
     Object.entries(shapes).map(([name, shape]) => [name, tensor(shape, { cut: cut(shape) }, ranks)]),
@@ -181,12 +181,12 @@ interface MeasuredExchange {
   readonly collective: ProgramCollective;
   readonly shape: readonly number[];
   /** Placements before and after the collective. */
-  readonly from: RankPlacing;
-  readonly to: RankPlacing;
+  readonly from: RankPlacement;
+  readonly to: RankPlacement;
 }
 
 /** The dimensions that are sharded; whether ranks hold partial sums or unrelated values, or only the first rank holds all. */
-interface RankPlacing {
+interface RankPlacement {
   readonly cut: readonly boolean[];
   readonly partial?: boolean;
   readonly varies?: boolean;
@@ -239,7 +239,11 @@ function program(
   };
 }
 
-function tensor(shape: readonly number[], { cut, partial, varies, first }: RankPlacing, ranks: number): ProgramTensor {
+function tensor(
+  shape: readonly number[],
+  { cut, partial, varies, first }: RankPlacement,
+  ranks: number,
+): ProgramTensor {
   const layout: ProgramLayout = {
     dims: shape.map((size, index) => [{ size, axes: cut[index] ? [AXIS] : [] }]),
     partial: partial ? [{ axis: AXIS, reduction: 'sum' }] : [],

@@ -14,10 +14,10 @@ import { checkFirst } from '../../strategy/first-only.js';
 import type { Plan, PlanOperator } from '../../strategy/plan.js';
 import { placesIn } from '../../strategy/staged-graph.js';
 import { assignedPlan, lowerAssigned, predictionOf } from '../planning/lower-plan.js';
-import { checkOperators } from './said-operators.js';
-import { checkPrediction } from './said-prediction.js';
-import { checkSteps } from './said-steps.js';
-import { type AskedRoute, recording } from './same-routes.js';
+import { type RequestedRoute, recording } from './same-routes.js';
+import { checkOperators } from './stated-operators.js';
+import { checkPrediction } from './stated-prediction.js';
+import { checkSteps } from './stated-steps.js';
 
 export interface BigPlan {
   readonly plan: Plan;
@@ -25,7 +25,7 @@ export interface BigPlan {
   readonly graph: Graph;
   readonly assignment: Assignment;
   readonly lowered: readonly LoweredStage[];
-  readonly routes: readonly AskedRoute[];
+  readonly routes: readonly RequestedRoute[];
   /** Null for one stage. */
   readonly pipeline: {
     readonly schedule: Schedule;
@@ -55,7 +55,7 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
     graph,
     assignment,
     lowered,
-    routes: resharder.asked(),
+    routes: resharder.requested(),
     pipeline: staged.pipeline && schedule ? { schedule, placeOf: staged.pipeline.layout.placeOf } : null,
     entryOf: (operator) => plan.operators[leaders.operators.get(operator) ?? operator],
     kindOf: kindsOf(plan, graph, assignment),

@@ -20,7 +20,7 @@ export interface PlacedLayer {
 }
 
 /** How many layers of a class each part keeps. */
-const KEPT = 2;
+const LAYERS_PER_PART = 2;
 
 /** The runs that can be removed; `layers` are in the model's order. */
 export function layerRuns(forward: Graph, layers: readonly PlacedLayer[]): readonly RemovedLayers[] {
@@ -58,7 +58,7 @@ function longestRun(
     if (layer.part !== first.part) break;
     taken.set(key(layer), (taken.get(key(layer)) ?? 0) + 1);
     if (key(layer) !== key(first)) continue;
-    if ([...taken].every(([name, count]) => (counts.get(name) ?? 0) - count >= KEPT)) best = end;
+    if ([...taken].every(([name, count]) => (counts.get(name) ?? 0) - count >= LAYERS_PER_PART)) best = end;
   }
   for (let end = best; end > at; end--) {
     if (key(layers[end] as PlacedLayer) !== key(first)) continue;

@@ -135,12 +135,12 @@ function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallM
   const [first] = graph.batch;
   const samples = first ? (graph.tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
   const parted = axesTaking(mesh.mesh, 'batch').reduce((product, { size }) => product * size, 1);
-  const isSaid = count > 1 && samples > 0 && samples % parted === 0 && imported.training !== undefined;
+  const isWritten = count > 1 && samples > 0 && samples % parted === 0 && imported.training !== undefined;
   return {
     kind: parts ? kind : 'single',
     microBatches: count,
     ...(schedule.interleave ? { interleave: schedule.interleave } : {}),
-    ...(isSaid ? { microBatch: samples / parted, batch: samples * count } : {}),
+    ...(isWritten ? { microBatch: samples / parted, batch: samples * count } : {}),
     ...(parts && parts.virtualStages > 1 ? { virtualStages: parts.virtualStages } : {}),
     ...(schedule.recompute ? { recompute: schedule.recompute } : {}),
   };

@@ -10,7 +10,7 @@ import { mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** A request to a resharder, with the steps that it returned. */
-export interface AskedRoute {
+export interface RequestedRoute {
   readonly shape: readonly number[];
   readonly elementBits: number;
   readonly from: Layout;
@@ -19,16 +19,16 @@ export interface AskedRoute {
 }
 
 /** A resharder that records the routes it was asked for. */
-export function recording(resharder: Resharder): Resharder & { readonly asked: () => readonly AskedRoute[] } {
-  const asked = new Map<string, AskedRoute>();
+export function recording(resharder: Resharder): Resharder & { readonly requested: () => readonly RequestedRoute[] } {
+  const requested = new Map<string, RequestedRoute>();
   return {
     cost: resharder.cost,
     steps: (from, to, shape, elementBits) => {
       const steps = resharder.steps(from, to, shape, elementBits);
-      asked.set(routeKey(from, to, shape), { shape, elementBits, from, to, steps });
+      requested.set(routeKey(from, to, shape), { shape, elementBits, from, to, steps });
       return steps;
     },
-    asked: () => [...asked.values()],
+    requested: () => [...requested.values()],
   };
 }
 
@@ -37,14 +37,14 @@ export function recording(resharder: Resharder): Resharder & { readonly asked: (
  * @param shapesOf for each shape in the plan's model, as text: the shapes of its tensors in the rehearsal
  */
 export function sameRoutes(
-  asked: readonly AskedRoute[],
+  requested: readonly RequestedRoute[],
   shapesOf: ReadonlyMap<string, ReadonlyMap<string, readonly number[]>>,
   mesh: ReducedMesh,
   pairs: SizePairs,
   otherwise: Resharder,
 ): Resharder {
   const routes = new Map<string, readonly ReshardOp[]>();
-  for (const route of asked)
+  for (const route of requested)
     for (const shape of (shapesOf.get(route.shape.join()) ?? new Map<string, readonly number[]>()).values())
       addRoute(routes, route, shape, mesh, pairs);
   return {
@@ -56,7 +56,7 @@ export function sameRoutes(
 
 function addRoute(
   routes: Map<string, readonly ReshardOp[]>,
-  { from, to, steps }: AskedRoute,
+  { from, to, steps }: RequestedRoute,
   shape: readonly number[],
   mesh: ReducedMesh,
   pairs: SizePairs,

@@ -6,18 +6,18 @@ import { stagesMemory } from '../../cost-model/predict-stages.js';
 import type { DType } from '../../ir/dtype.js';
 import type { Liveness } from '../../partition/liveness.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
-import { heldTensor } from '../../partition/rank-memory.js';
+import { tensorOfEntry } from '../../partition/rank-memory.js';
 import { type TensorKind, tensorKinds } from '../../partition/tensor-kinds.js';
 import { inFileOrder } from '../../sharding-propagation/file-form.js';
 import { fileTensors } from '../models/file-tensors.js';
 import type { LoweredPlan } from '../planning/lower-plan.js';
 
-export type HeldKind = TensorKind | 'communication buffer';
+export type LiveTensorKind = TensorKind | 'communication buffer';
 
 /** A tensor or buffer that takes memory. */
-export interface Held {
+export interface LiveTensor {
   readonly tensor: string;
-  readonly kind: HeldKind;
+  readonly kind: LiveTensorKind;
   /** All of its bytes; a weight that several sessions hold counts once for each of them. */
   readonly bytes: number;
   /** Type and shape of one rank's shard, for a weight in the file's dimensions; null for a buffer. */
@@ -34,7 +34,7 @@ export interface PeakMemory {
   /** Bytes by kind, most first. */
   readonly kinds: Readonly<Record<string, number>>;
   /** Largest first. */
-  readonly held: readonly Held[];
+  readonly held: readonly LiveTensor[];
   /** Tensors that are not in the list. */
   readonly others: { readonly count: number; readonly bytes: number };
 }
@@ -46,17 +46,17 @@ export function peakMemory(lowering: LoweredPlan, cluster: Cluster, most?: numbe
 }
 
 function ofStage({ graph, sharded }: LoweredStage, stage: number, memory: Liveness, most?: number): PeakMemory {
-  const { peakBytes, at, held } = memory;
+  const { peakBytes, at, bytesByTensor: held } = memory;
   const kinds = tensorKinds(sharded);
   const fileOf = fileTensors(graph, sharded);
-  const list = [...held()].map(([name, bytes]): Held => {
-    const tensor = heldTensor(name);
+  const list = [...held()].map(([name, bytes]): LiveTensor => {
+    const tensor = tensorOfEntry(name);
     if (tensor === null) return { tensor: name, kind: 'communication buffer', bytes, dtype: null, shape: null };
     const { dtype = null, localShape = null } = sharded.tensors.get(tensor) ?? {};
     const shape = localShape && inFileOrder(localShape, fileOf.get(tensor) ?? null, 1);
     return { tensor: name, kind: kinds.get(tensor) ?? 'temporary', bytes, dtype, shape };
   });
-  const sums = new Map<HeldKind, number>();
+  const sums = new Map<LiveTensorKind, number>();
   for (const { kind, bytes } of list) sums.set(kind, (sums.get(kind) ?? 0) + bytes);
   list.sort((a, b) => b.bytes - a.bytes || (a.tensor < b.tensor ? -1 : 1));
   const rest = most === undefined ? [] : list.slice(most);

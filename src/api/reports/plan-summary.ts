@@ -4,7 +4,7 @@
  */
 import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
-import { type HeldOverTime, memoryOverTime } from '../../cost-model/memory-over-time.js';
+import { type MemoryOverTime, memoryOverTime } from '../../cost-model/memory-over-time.js';
 import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';
 import type { Graph } from '../../ir/graph.js';
 import { leadersOf } from '../../ir/layers.js';
@@ -18,7 +18,6 @@ import { compiledModel } from '../models/compiled-model.js';
 import { readSource } from '../output/folder.js';
 import { assignedPlan, clusterOf, type LoweredPlan, lowerAssigned } from '../planning/lower-plan.js';
 import { type RecomputeEffect, recomputeEffect } from '../planning/recompute-effect.js';
-import { type KeptState, keptByRanks } from './kept-state.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import {
   type Communication,
@@ -29,6 +28,7 @@ import {
   operatorClassesOf,
 } from './report.js';
 import { type Server, serverOf } from './server.js';
+import { type TrainingStateBytes, trainingStateBytes } from './training-state.js';
 
 export interface PlanSummary {
   readonly plan: Plan;
@@ -42,7 +42,7 @@ export interface PlanSummary {
   /** The contents of each pipeline stage, in letters (`inspect` explains them) or as counts; null for one stage. */
   readonly stageLayout: string | null;
   /** Training state that data-parallel ranks hold; null without dp. */
-  readonly kept: KeptState | null;
+  readonly kept: TrainingStateBytes | null;
   /** Memory and traffic of a parameter server; null if all ranks update. */
   readonly server: Server | null;
   readonly heaviest: readonly ExpensiveOperator[];
@@ -60,7 +60,7 @@ export interface PlanDetails {
   /** The predicted timeline of the stages in a step. */
   readonly spans: readonly StepSpan[];
   /** Per stage, the memory of a rank over a step. */
-  readonly memory: readonly HeldOverTime[];
+  readonly memory: readonly MemoryOverTime[];
   /** All operators, most expensive first; operators of equal layers are one. */
   readonly operators: readonly ExplainedClass[];
 }
@@ -90,7 +90,7 @@ export function summaryOf(summarised: Summarised): PlanSummary {
   return {
     ...known,
     memoryBytes: memory ?? (cluster.local ? null : cluster.device.memoryBytes),
-    kept: keptByRanks(lowering.lowered, plan),
+    kept: trainingStateBytes(lowering.lowered, plan),
     server: serverOf(lowering, plan, cluster),
     heaviest: mostExpensiveOperators(lowering.lowered, assignment, cluster, like),
     communication: communicationOf(lowering.lowered, cluster, like),

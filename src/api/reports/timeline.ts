@@ -2,7 +2,7 @@
  * @file A step's pipeline as a timeline: the schedule's actions by event simulation over each stage's own times, in the trace
  * event format that Perfetto and chrome://tracing read.
  */
-import type { HeldOverTime } from '../../cost-model/memory-over-time.js';
+import type { MemoryOverTime } from '../../cost-model/memory-over-time.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { StageMemory } from '../../cost-model/step/step-memory.js';
 import { phaseSeconds, type StepPrice, scheduleRequest } from '../../cost-model/step/step-price.js';
@@ -36,7 +36,7 @@ function afterPipeline(
 }
 
 /** Bytes of a stage's device; stored activations vary with the micro-batches in flight. */
-type HeldByStage = Pick<StageMemory, 'activations' | 'total'>;
+type StageMemoryCurve = Pick<StageMemory, 'activations' | 'total'>;
 
 /**
  * The memory of a device of each stage over a step. It holds everything but activations throughout, and activations of the
@@ -45,8 +45,8 @@ type HeldByStage = Pick<StageMemory, 'activations' | 'total'>;
 export function pipelineMemory(
   configuration: StepConfiguration,
   price: StepPrice,
-  stages: readonly HeldByStage[],
-): readonly HeldOverTime[] {
+  stages: readonly StageMemoryCurve[],
+): readonly MemoryOverTime[] {
   return simulatedPipeline(configuration, price).actions.map((actions, stage) => {
     const { activations = 0, total = 0 } = stages[stage] ?? {};
     const end = actions.at(-1)?.until ?? 0;
@@ -97,7 +97,7 @@ export async function writeTimeline(
   file: string,
   configuration: StepConfiguration,
   price: StepPrice,
-  stages: readonly HeldByStage[],
+  stages: readonly StageMemoryCurve[],
 ): Promise<void> {
   const { actions, sends } = simulatedPipeline(configuration, price);
   const spans = [...actions.flat(), ...afterPipeline(actions, price), ...sends].map(

@@ -9,7 +9,7 @@ import type { MultiDevice } from '../../ir/onnx/device-annotations.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import { checkMeshes, meshSizes, readMeshes } from '../../search/pipeline/mesh-layout.js';
 import { type PipelineRequest, refuseAbsentStages } from '../../search/pipeline/pipeline.js';
-import { wholeSeconds } from '../../search/pipeline/whole-seconds.js';
+import { unshardedSeconds } from '../../search/pipeline/unsharded-seconds.js';
 import { type Mesh, STAGE_AXIS, subAxes } from '../../sharding-propagation/mesh.js';
 import type { Pin, PinSource, RecomputePin, StagePin } from '../../sharding-propagation/pin.js';
 import { EXPERTS, INNER_AXES, type InnerDegrees } from '../../sharding-propagation/roles.js';
@@ -88,7 +88,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   const pinSources = { annotations, config, model, degrees, stages: pp };
   const pins = (mesh: Mesh, graph: Graph = model.graph): readonly Pin[] => {
     const own = pinsFor(pinSources, graph, mesh).pins;
-    return mode === 'hybrid' ? [...own, ...wholeOtherwise(graph, mesh, own)] : own;
+    return mode === 'hybrid' ? [...own, ...replicatedPins(graph, mesh, own)] : own;
   };
   const hasPins = annotations !== null || config !== null || model.multiDevice !== null || mode === 'hybrid';
   if (mode === 'data' && annotations !== null) throw pinsInDataMode(annotations);
@@ -120,7 +120,7 @@ interface DecidedStages {
  * The requested number of stages: by degree, or by the last stage that anything is pinned to; 1 by default.
  * @throws AutoparError (input) where the annotations are for another degree
  */
-export function stagesAsked(model: DecidedModel, sources: DecisionSources): number {
+export function requestedStages(model: DecidedModel, sources: DecisionSources): number {
   const { annotations, cluster, devices, clusterHints } = sources;
   const stated = statedDegrees(sources);
   if (stated.pp !== undefined || modeOf(sources) === 'data') return stated.pp ?? 1;
@@ -191,7 +191,7 @@ function pipelineRequest(
   refuseAbsentStages(pins, stages, chunks);
   const [untrained] = trains(graph)
     ? []
-    : Object.entries({ schedule, 'virtual-stages': virtualStages }).filter(isGiven);
+    : Object.entries({ schedule, 'virtual-stages': virtualStages }).filter(isDefined);
   if (stages > 1 && untrained)
     throw new AutoparError(
       'bad-option',
@@ -209,7 +209,7 @@ function pipelineRequest(
       ...(layout === undefined ? {} : { layout }),
       ...(meshes === undefined ? {} : unlikeMeshes(meshes)),
     };
-  const [idle] = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout }).filter(isGiven);
+  const [idle] = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout }).filter(isDefined);
   if (!idle) return null;
   throw new AutoparError(
     'bad-option',
@@ -227,7 +227,7 @@ function unlikeMeshes(text: string): Pick<PipelineRequest, 'meshes'> {
   return others.some((sizes) => sizes !== first) ? { meshes } : {};
 }
 
-function isGiven([, value]: readonly [string, unknown]): boolean {
+function isDefined([, value]: readonly [string, unknown]): boolean {
   return value !== undefined;
 }
 
@@ -277,7 +277,7 @@ function pinsInDataMode({ file }: Annotations): AutoparError {
 }
 
 /** In hybrid mode every operator that is not pinned is replicated on every rank. */
-function wholeOtherwise(graph: Graph, mesh: Mesh, pins: readonly Pin[]): readonly Pin[] {
+function replicatedPins(graph: Graph, mesh: Mesh, pins: readonly Pin[]): readonly Pin[] {
   const pinnedNodes = new Set(pins.flatMap((pin) => (pin.kind === 'operator' ? [pin.node] : [])));
   const pinnedTensors = new Set(pins.flatMap((pin) => (pin.kind === 'tensor' ? [pin.tensor] : [])));
   const source: PinSource = {
@@ -329,5 +329,5 @@ function configNotes(
 
 /** Seconds that the repeated layers take on one device, without sharding. */
 function layersSeconds(graph: Graph, cluster: Cluster): number {
-  return [...wholeSeconds(graph, cluster)].reduce((sum, [{ layer }, time]) => sum + (layer === null ? 0 : time), 0);
+  return [...unshardedSeconds(graph, cluster)].reduce((sum, [{ layer }, time]) => sum + (layer === null ? 0 : time), 0);
 }

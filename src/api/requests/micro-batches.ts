@@ -35,14 +35,14 @@ export function inMicroBatches(given: Training, wanted: WantedMicroBatches, mode
   const batch = batchSize(model.graph);
   if (batch !== undefined && batch % (2 * count) !== 0)
     throw refusal(
-      `--interleave 2 runs each micro-batch as two halves, and ${askedText(given, wanted, count)} in a batch of ${batch} has ` +
+      `--interleave 2 runs each micro-batch as two halves, and ${batchText(given, wanted, count)} in a batch of ${batch} has ` +
         `${samplesText(batch / count)} in each`,
       `take another --micro-batches, or a --global-batch that ${2 * count} divides`,
     );
   const dp = dpOf(wanted);
   if (dp !== undefined && batch !== undefined && batch % (2 * count * dp) !== 0)
     throw refusal(
-      `--interleave 2 runs each micro-batch as two halves, and ${askedText(given, wanted, count)} in a batch of ${batch} on dp ` +
+      `--interleave 2 runs each micro-batch as two halves, and ${batchText(given, wanted, count)} in a batch of ${batch} on dp ` +
         `${dp} gives a rank ${samplesText(batch / count / dp)} in each`,
       `take another --micro-batches, or a --global-batch that ${2 * count * dp} divides`,
     );
@@ -93,7 +93,7 @@ function dpOf({
 }
 
 /** The number or size of micro-batches as the user gave it, if it was given. */
-function askedText({ microBatches }: Training, { microBatch }: WantedMicroBatches, count: number): string {
+function batchText({ microBatches }: Training, { microBatch }: WantedMicroBatches, count: number): string {
   if (microBatches === count) return `--micro-batches ${count}`;
   return microBatch === undefined ? `a step of ${count}` : `--micro-batch ${microBatch}`;
 }

@@ -91,7 +91,7 @@ export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const familiesOf = factorFamilies(graph, { sequence: true });
   if (!weightAxis(mesh)) return [];
   const source = { file: null, line: null, text: 'the residual stream whole over tp', priority: 0, why: null };
-  const needed = neededWhole(graph);
+  const needed = neededUnsharded(graph);
   return graph.nodes.flatMap((node): readonly Pin[] => {
     const rule = ruleOf(viewOf(graph, node));
     const along = [...familiesOf(node, rule).factors.sequence, ...(needed.get(node) ?? [])];
@@ -108,7 +108,7 @@ const NORMED: ReadonlySet<FactorKind> = new Set(['expanded', 'whole']);
  * For each norm, the factors that it sums over; for each element-wise operator whose result leads to a norm, the factors of the
  * same dimensions.
  */
-function neededWhole(graph: Graph): ReadonlyMap<Node, readonly string[]> {
+function neededUnsharded(graph: Graph): ReadonlyMap<Node, readonly string[]> {
   // Forward first, so that gradients come after the tensors that they belong to.
   const reversed = [...graph.nodes].reverse();
   const isForward = ({ phase }: Node) => phase === 'forward';

@@ -8,7 +8,7 @@ import type { SimulateOptions } from '../simulate.js';
 export { GRADIENT_SYNCS, type GradientSync, PREFERENCES, type Preference, requestIn } from '../../strategy/request.js';
 
 /** The words of `--offload` as they were typed. @throws AutoparError `bad-option` (usage) */
-export function offloadAsked(text: string): string {
+export function checkedOffload(text: string): string {
   offloadParts(text);
   return text;
 }

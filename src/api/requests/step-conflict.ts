@@ -36,7 +36,7 @@ export function conflictingPins<Options extends SimulateOptions>(
   options: Options,
   search: Search<Options>,
 ): Promise<readonly PinnedKey[]> {
-  return smallestConflict(givenPins(options), async (kept) => {
+  return smallestConflict(requestedPins(options), async (kept) => {
     try {
       await search(keepingOnly(options, [...kept]));
       return false;
@@ -49,7 +49,7 @@ export function conflictingPins<Options extends SimulateOptions>(
 
 /** The options with only these settings; the other settings are left out. */
 export function keepingOnly<Options extends SimulateOptions>(options: Options, pins: readonly PinnedKey[]): Options {
-  const left = givenPins(options).filter((pin) => !pins.includes(pin));
+  const left = requestedPins(options).filter((pin) => !pins.includes(pin));
   return { ...options, ...Object.fromEntries(left.map((pin) => [pin, undefined])) };
 }
 
@@ -58,6 +58,6 @@ export function pinsTyped(options: SimulateOptions, pins: readonly PinnedKey[]):
   return pins.map((pin) => `${PINS[pin]} ${options[pin]}`);
 }
 
-function givenPins(options: SimulateOptions): readonly PinnedKey[] {
+function requestedPins(options: SimulateOptions): readonly PinnedKey[] {
   return (Object.keys(PINS) as PinnedKey[]).filter((pin) => options[pin] !== undefined && options[pin] !== 'auto');
 }

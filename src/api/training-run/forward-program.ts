@@ -16,7 +16,7 @@ import { needed } from '../../ir/needed.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
 import { unusedName } from '../../ir/unused-name.js';
 import { rankCount } from '../../program/mesh.js';
-import { openSession, type Session, type SessionOptions, type WholeTensors } from '../../runtime/session.js';
+import { openSession, type Session, type SessionOptions, type UnshardedTensors } from '../../runtime/session.js';
 import { importerOf } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
 import { withRandomWeights } from '../models/random-weights.js';
@@ -36,7 +36,7 @@ export interface ForwardProgram {
    */
   readonly loss: { readonly numerator: string; readonly denominator: string | null } | null;
   /** Writes trained weights and running statistics, by name. */
-  readonly write: (state: WholeTensors) => Promise<void>;
+  readonly write: (state: UnshardedTensors) => Promise<void>;
   /** Stops its ranks and removes its files. */
   readonly close: () => Promise<void>;
 }
@@ -104,7 +104,7 @@ async function forwardModel({
   // State becomes an input later and has no batch dimension, so batch dimensions are determined first.
   const whole: Graph = { ...forward, batch: batchDimensions(forward) };
   const held = names.filter((name) => whole.weights.has(name));
-  const graph = findLayers(withKeptWeights(whole, held));
+  const graph = findLayers(withFixedWeights(whole, held));
   return { imported: { ...given, graph, fingerprint: fingerprint(graph) }, loss };
 }
 
@@ -126,7 +126,7 @@ function leadingToOutputs(graph: Graph): Graph {
 }
 
 /** The graph with weights as state that no step changes. Their values are written later. */
-function withKeptWeights(graph: Graph, names: readonly string[]): Graph {
+function withFixedWeights(graph: Graph, names: readonly string[]): Graph {
   const kept = new Set(names);
   const zero = (weight: Weight): Weight => ({
     ...weight,

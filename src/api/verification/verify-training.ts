@@ -10,7 +10,7 @@ import { weightBytes } from '../../codegen/weights.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { type DType, isFloating } from '../../ir/dtype.js';
 import { type ConstantTensor, elementCount, typeOf } from '../../ir/graph.js';
-import { isHeldWeight } from '../../ir/passes/held-weights.js';
+import { isStateWeight } from '../../ir/passes/state-weights.js';
 import type { Program } from '../../program/program.js';
 import { runProgram } from '../../runtime/run-program.js';
 import type { RankResources } from '../../runtime/session.js';
@@ -321,7 +321,7 @@ function comparedStep(
         ),
       ),
     ...planned.graph.state.flatMap((pair) => {
-      if (isHeldWeight(pair)) return [];
+      if (isStateWeight(pair)) return [];
       const { input } = pair;
       const output = whole.graph.state.find((other) => other.input === input)?.output;
       const since = before[input];

@@ -348,7 +348,7 @@ function operatorStatements(
 /** Whether anything but some operators reads a result: an operator may name results that nothing does. */
 function isUsed(
   name: string,
-  { readIn, asked, runs, stores }: TorchTensors,
+  { readIn, readAtStepEnd: asked, runs, stores }: TorchTensors,
   but: ReadonlySet<ComputeNode> = NONE,
 ): boolean {
   if (readIn.has(name) || asked.has(name) || [...stores.values()].flat().some(({ from }) => from === name)) return true;

@@ -41,10 +41,10 @@ export interface OwnedModule {
 }
 
 /** Whether a tensor is in its maker's namespace, and not in a variable of one method. */
-export function isKept(name: string, tensors: TorchTensors): boolean {
+export function isInNamespace(name: string, tensors: TorchTensors): boolean {
   const run = tensors.madeIn.get(name);
   if (!run) return false;
-  if (tensors.asked.has(name)) return true;
+  if (tensors.readAtStepEnd.has(name)) return true;
   const readers = tensors.readIn.get(name) ?? [];
   const makers = tensors.makers.get(name) ?? new Set();
   const lists = new Set([...makers].map(({ list }) => list));
@@ -153,7 +153,7 @@ export class LayerWriter {
       read,
       onHost: (name) => this.onHost(name),
       make: (name, base) => {
-        if (!isKept(name, this.tensors)) {
+        if (!isInNamespace(name, this.tensors)) {
           const local = this.names.take(base);
           locals.set(name, local);
           return local;
@@ -161,7 +161,7 @@ export class LayerWriter {
         return inNamespace(name, this.slot(name, base));
       },
       over: (name, operand) =>
-        isKept(name, this.tensors) || given.includes(operand) ? undefined : renamed(locals, name, operand),
+        isInNamespace(name, this.tensors) || given.includes(operand) ? undefined : renamed(locals, name, operand),
       local: (base) => this.names.take(base),
       group: (axes) => this.group(axes),
       holders: (name) => {

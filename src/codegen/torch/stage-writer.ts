@@ -4,7 +4,7 @@
 import { BEGIN, lastList, UPDATE } from '../../partition/program-phases.js';
 import { type InterfaceTensor, inputsOf, outputsOf } from './interface.js';
 import { leading, type MethodNaming, statementsOf } from './method.js';
-import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf, renamed } from './module.js';
+import { access, isInNamespace, LayerWriter, namespaceOf, type OwnedModule, pathOf, renamed } from './module.js';
 import { deletion, identifier, Names, snakeCase, statement } from './python.js';
 import type { LayerSteps } from './runs.js';
 import type { TorchTensors } from './tensors.js';
@@ -77,7 +77,7 @@ export class StageWriter {
   private naming(list: string, locals: Map<string, string>): MethodNaming {
     const { tensors, writer } = this;
     const read = (name: string): string => {
-      const text = locals.get(name) ?? this.keptAt(name) ?? writer.own(name);
+      const text = locals.get(name) ?? this.namespacePlace(name) ?? writer.own(name);
       if (text === undefined) throw new Error(`nothing holds ${name} in ${list}`);
       return text;
     };
@@ -85,15 +85,15 @@ export class StageWriter {
       read,
       onHost: (name) => writer.onHost(name),
       make: (name, base) => {
-        if (isKept(name, tensors)) return `${namespaceOf(name, tensors)}.${writer.slot(name, base)}`;
+        if (isInNamespace(name, tensors)) return `${namespaceOf(name, tensors)}.${writer.slot(name, base)}`;
         const local = this.names.take(base);
         locals.set(name, local);
         return local;
       },
-      over: (name, operand) => (isKept(name, tensors) ? undefined : renamed(locals, name, operand)),
+      over: (name, operand) => (isInNamespace(name, tensors) ? undefined : renamed(locals, name, operand)),
       local: (base) => this.names.take(base),
       group: (axes) => writer.group(axes),
-      holders: (name) => [locals.get(name), this.keptAt(name)].filter((text) => text !== undefined),
+      holders: (name) => [locals.get(name), this.namespacePlace(name)].filter((text) => text !== undefined),
       waitsHere: (name) => locals.has(name),
       wait: (name) => `${read(name)} = ${read(name)}.wait()`,
       sum: (name) => [namespaceOf(name, tensors), writer.slot(name, 'total')],
@@ -110,14 +110,14 @@ export class StageWriter {
   }
 
   /** Where a tensor is that lasts longer than a method; undefined where it is in none of the namespaces. */
-  private keptAt(name: string): string | undefined {
+  private namespacePlace(name: string): string | undefined {
     const { tensors, writer, layers } = this;
     const run = tensors.madeIn.get(name);
     if (!run) {
       const isGiven = tensors.sharded.inputs.some(({ tensor }) => tensor === name) && !tensors.parameters.has(name);
       return isGiven ? `${namespaceOf(name, tensors)}.${writer.slot(name, identifier(name))}` : undefined;
     }
-    if (!isKept(name, tensors)) return undefined;
+    if (!isInNamespace(name, tensors)) return undefined;
     const namespace = namespaceOf(name, tensors);
     if (run.layer === null) return `${namespace}.${writer.slot(name, 'value')}`;
     const slot = layers.get(run.layer)?.slots.get(name);
@@ -139,7 +139,7 @@ export class StageWriter {
       .flatMap(({ frees }) => frees)
       .flatMap((name) => {
         const isOwn = this.tensors.madeIn.get(name)?.layer === layer;
-        return [locals.get(name), isOwn ? undefined : this.keptAt(name)].filter((held) => held !== undefined);
+        return [locals.get(name), isOwn ? undefined : this.namespacePlace(name)].filter((held) => held !== undefined);
       });
     return [...statement(targets.length > 0 ? `${targets.join(', ')} = ${text}` : text, BODY), ...deletion(gone, BODY)];
   }
@@ -198,7 +198,7 @@ export class StageWriter {
 
   /** Where a tensor is before the step, or when it ends. */
   private at(tensor: string): string {
-    const text = this.keptAt(tensor) ?? this.parameterOf(tensor) ?? this.writer.own(tensor);
+    const text = this.namespacePlace(tensor) ?? this.parameterOf(tensor) ?? this.writer.own(tensor);
     if (text === undefined) throw new Error(`nothing holds ${tensor} when the step ends`);
     return text;
   }

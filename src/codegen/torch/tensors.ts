@@ -32,7 +32,7 @@ export interface TorchTensors {
   /** By tensor: the runs that read it, in order. */
   readonly readIn: ReadonlyMap<string, readonly LayerSteps[]>;
   /** Tensors that are there when the step ends: outputs, and next values of state that no layer's own method stores. */
-  readonly asked: ReadonlySet<string>;
+  readonly readAtStepEnd: ReadonlySet<string>;
   /** By run: the state whose next value it stores at its end. */
   readonly stores: ReadonlyMap<LayerSteps, readonly StoredState[]>;
   /** State that has its next value when the step ends. */
@@ -110,7 +110,7 @@ export function tensorsOf(
     makers,
     pending,
     readIn,
-    asked,
+    readAtStepEnd: asked,
     stores,
     storedLast,
   };

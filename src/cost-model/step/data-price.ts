@@ -14,7 +14,7 @@ import { groupRuns } from './mesh-order.js';
 import { NO_TRANSFER, type TransferPrice } from './offload.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shards them. */
-export interface HeldParameters {
+export interface RankParameters {
   readonly dense: number;
   /** Parameters of the experts of this rank. */
   readonly experts: number;
@@ -40,7 +40,7 @@ export function dataPricing(
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
-): (held: HeldParameters, under: Under) => TransferPrice {
+): (held: RankParameters, under: Under) => TransferPrice {
   const { degrees, zero, gradientBytes, overlap, software } = configuration;
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NO_TRANSFER;

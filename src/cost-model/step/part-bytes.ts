@@ -8,9 +8,9 @@
 
 import { elementBytes } from '../kernel-price.js';
 import type { Recompute, StepConfiguration } from './configuration.js';
-import type { HeldParameters } from './data-price.js';
+import type { RankParameters } from './data-price.js';
 import { offloadsActivations, offloadsOptimizer } from './offload.js';
-import type { LongHeldTensor } from './read-work.js';
+import type { LongLivedTensor } from './read-work.js';
 import type { MatmulWork, ModelWork, PartWork, StepAttentionWork } from './work.js';
 
 export interface PartBytes {
@@ -32,7 +32,7 @@ export interface PartBytes {
 export interface PartsBytes {
   readonly first: PartBytes;
   /** By class of layers: one that stores all that its backward reads, and one that recomputes as the configuration states. */
-  readonly layers: readonly { readonly kept: PartBytes; readonly recomputed: PartBytes }[];
+  readonly layers: readonly { readonly stored: PartBytes; readonly recomputed: PartBytes }[];
   /** One micro-batch is in it at a time, and its logits count. */
   readonly last: PartBytes;
 }
@@ -40,16 +40,16 @@ export interface PartsBytes {
 /** The bytes of a model's parts. */
 export function partBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
   const { recompute } = configuration;
-  const first = stateBytes(heldOf(model.first, configuration), model.first.buffers, configuration);
+  const first = stateBytes(rankParameters(model.first, configuration), model.first.buffers, configuration);
   if (configuration.inference) return inferenceBytes(model, configuration);
   return {
     first: withActivations(first, partSavedBytes(model.first, recompute, configuration), 0, 0, 0),
     layers: model.layers.map(({ part }) => {
-      const kept = layerBytes(part, 'none', model, configuration);
-      return { kept, recomputed: recompute === 'none' ? kept : layerBytes(part, recompute, model, configuration) };
+      const stored = layerBytes(part, 'none', model, configuration);
+      return { stored, recomputed: recompute === 'none' ? stored : layerBytes(part, recompute, model, configuration) };
     }),
     last: withActivations(
-      stateBytes(heldByLast(model, configuration), model.last.buffers, configuration),
+      stateBytes(rankParametersOfLast(model, configuration), model.last.buffers, configuration),
       0,
       lossBytes(model, configuration),
       0,
@@ -60,16 +60,16 @@ export function partBytes(model: ModelWork, configuration: StepConfiguration): P
 
 /** No activations are stored: a part needs room for its parameters, and for the tensors that are live at its peak. */
 function inferenceBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
-  const own = (part: PartWork, held: HeldParameters, gathered: number) =>
+  const own = (part: PartWork, held: RankParameters, gathered: number) =>
     withActivations(stateBytes(held, part.buffers, configuration), 0, liveBytes(part, configuration), gathered, 0);
   return {
-    first: own(model.first, heldOf(model.first, configuration), 0),
+    first: own(model.first, rankParameters(model.first, configuration), 0),
     layers: model.layers.map(({ part }) => {
-      const held = heldOf(part, configuration);
-      const kept = own(part, held, gatheredBytes(held, configuration));
-      return { kept, recomputed: kept };
+      const held = rankParameters(part, configuration);
+      const stored = own(part, held, gatheredBytes(held, configuration));
+      return { stored, recomputed: stored };
     }),
-    last: own(model.last, heldByLast(model, configuration), 0),
+    last: own(model.last, rankParametersOfLast(model, configuration), 0),
   };
 }
 
@@ -112,21 +112,24 @@ export function recipeOf(configuration: StepConfiguration): Recipe {
 }
 
 /** Elements that a rank holds of a part. */
-export function heldOf({ parameters, expertParameters }: PartWork, { degrees }: StepConfiguration): HeldParameters {
+export function rankParameters(
+  { parameters, expertParameters }: PartWork,
+  { degrees }: StepConfiguration,
+): RankParameters {
   return { dense: parameters - expertParameters, experts: expertParameters / degrees.ep };
 }
 
 /** Elements that a rank holds of the part after the layers: with a copy of a shared table that is on another stage. */
-export function heldByLast({ last, tied }: ModelWork, configuration: StepConfiguration): HeldParameters {
-  const { dense, experts } = heldOf(last, configuration);
+export function rankParametersOfLast({ last, tied }: ModelWork, configuration: StepConfiguration): RankParameters {
+  const { dense, experts } = rankParameters(last, configuration);
   return { dense: dense + (configuration.degrees.pp > 1 ? tied : 0), experts };
 }
 
 /**
  * Bytes of a tensor that a part holds: a parameter with its gradient and state, a buffer, or one micro-batch's stored activation.
  */
-export function heldTensorBytes(
-  { kind, elements, mask, repeated, experts }: LongHeldTensor,
+export function longLivedBytes(
+  { kind, elements, mask, repeated, experts }: LongLivedTensor,
   configuration: StepConfiguration,
 ): number {
   const { degrees, precision, tpSequence } = configuration;
@@ -137,11 +140,11 @@ export function heldTensorBytes(
     return parameters + gradients + optimizer;
   }
   const own = repeated && tpSequence && !mask ? elements / degrees.tp : elements;
-  return (own * (mask ? 1 : elementBytes(precision) * keptShare(precision))) / degrees.sp;
+  return (own * (mask ? 1 : elementBytes(precision) * storedShare(precision))) / degrees.sp;
 }
 
 /** State of a part under the recipe and the ZeRO level of a configuration; buffers are whole on every rank of dp. */
-function stateBytes({ dense, experts }: HeldParameters, buffers: number, configuration: StepConfiguration): StateBytes {
+function stateBytes({ dense, experts }: RankParameters, buffers: number, configuration: StepConfiguration): StateBytes {
   const { degrees, zero, inference } = configuration;
   const recipe = recipeOf(configuration);
   const shards = degrees.dp * degrees.sp;
@@ -169,7 +172,7 @@ function layerBytes(
   model: ModelWork,
   configuration: StepConfiguration,
 ): PartBytes {
-  const held = heldOf(part, configuration);
+  const held = rankParameters(part, configuration);
   const width = elementBytes(configuration.precision);
   const boundary =
     (model.boundary * width * ofPrograms(model.boundaryOfPrograms, configuration)) / configuration.degrees.sp;
@@ -191,7 +194,7 @@ function layerBytes(
 }
 
 /** Bytes that ZeRO 3 gathers to run a layer: its parameters, those of the next, and in training its gradients. */
-function gatheredBytes({ dense, experts }: HeldParameters, configuration: StepConfiguration): number {
+function gatheredBytes({ dense, experts }: RankParameters, configuration: StepConfiguration): number {
   if (configuration.zero < 3) return 0;
   const gradient = configuration.inference ? 0 : recipeOf(configuration).gradient;
   return (2 * elementBytes(configuration.precision) + gradient) * (dense + experts);
@@ -233,7 +236,7 @@ function partSavedBytes(part: PartWork, recompute: Recompute, configuration: Ste
         (sum, work) => sum + (work.kind === 'memory' && work.norm ? work.elements * PLAIN_NORM_BYTES : 0),
         0,
       );
-  const narrow = keptShare(precision) * ofPrograms(part.keptByPrograms, configuration);
+  const narrow = storedShare(precision) * ofPrograms(part.storedByPrograms, configuration);
   return (
     ((part.saved - part.savedRepeated + repeated) * width * narrow + part.savedMasks + scoreBytes + norms) / degrees.sp
   );
@@ -252,7 +255,7 @@ function scoresOf({ forward }: PartWork): number {
 }
 
 /** Recipes of 8 bits store the inputs of matmuls in 8 bits: 27 of 34 bytes are left. */
-function keptShare(precision: StepConfiguration['precision']): number {
+function storedShare(precision: StepConfiguration['precision']): number {
   return precision === 'fp8' || precision === 'fp4' ? 0.8 : 1;
 }
 

@@ -8,7 +8,7 @@ import { collectiveSeconds } from '../collective-price.js';
 import { elementBytes, memorySeconds } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { dataPricing, type HeldParameters, type Under } from './data-price.js';
+import { dataPricing, type RankParameters, type Under } from './data-price.js';
 import { groupRuns, hopOf } from './mesh-order.js';
 import {
   gradientTransfer,
@@ -19,7 +19,7 @@ import {
   offloadsOptimizer,
   type TransferPrice,
 } from './offload.js';
-import { heldByLast, heldOf, type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
+import { type PartBytes, type PartsBytes, partBytes, rankParameters, rankParametersOfLast } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
 import { elapsedSeconds, longer, NOTHING, type PhaseTime, plus } from './phase-time.js';
 import type { ModelWork, PartWork } from './work.js';
@@ -30,7 +30,7 @@ export interface PartPrice {
   readonly backward: PhaseTime;
   readonly forwardSeconds: number;
   readonly backwardSeconds: number;
-  readonly held: HeldParameters;
+  readonly parameters: RankParameters;
   readonly bytes: PartBytes;
 }
 
@@ -38,8 +38,8 @@ export interface PartPrice {
 export interface LayerPrice {
   readonly count: number;
   /** One that stores all that its backward reads. */
-  readonly kept: PartPrice;
-  /** One that recomputes as the configuration states; the same as `kept` where that is nothing. */
+  readonly stored: PartPrice;
+  /** One that recomputes as the configuration states; the same as `stored` where that is nothing. */
   readonly recomputed: PartPrice;
 }
 
@@ -51,11 +51,11 @@ export interface PartPrices {
   /** One activation, or its gradient, from a stage to its neighbour; `blocks`: the stage computes nothing while it sends. */
   readonly send: { readonly seconds: number; readonly blocks: boolean; readonly bytes: number };
   /** Once per step, for a stage's parameters: gradients and parameters over the data-parallel ranks. */
-  readonly data: (held: HeldParameters, under: Under) => TransferPrice;
+  readonly data: (held: RankParameters, under: Under) => TransferPrice;
   /** Once per step, for a stage's parameters. */
-  readonly optimizerSeconds: (held: HeldParameters) => number;
+  readonly optimizerSeconds: (held: RankParameters) => number;
   /** For an update on the host: the transfer of its gradients there, some of which so many seconds of backward hide. */
-  readonly gradientsOut: (held: HeldParameters, lastBackwards: number) => TransferPrice;
+  readonly gradientsOut: (held: RankParameters, lastBackwards: number) => TransferPrice;
 }
 
 /**
@@ -76,20 +76,20 @@ export function priceParts(
   const perLayer = averageLayer(model, configuration);
   const moved = (phase: PhaseTime, { hostSaved }: PartBytes) =>
     offloadsActivations(configuration) ? layerTransfer(phase, hostSaved, cluster, constants) : phase;
-  const layerPrice = (forward: PhaseTime, backward: PhaseTime, held: HeldParameters, own: PartBytes) =>
+  const layerPrice = (forward: PhaseTime, backward: PhaseTime, held: RankParameters, own: PartBytes) =>
     partPrice({ forward: moved(forward, own), backward: inference ? backward : moved(backward, own) }, held, own);
   return {
-    first: partPrice(phases.first, heldOf(model.first, configuration), bytes.first),
+    first: partPrice(phases.first, rankParameters(model.first, configuration), bytes.first),
     layers: model.layers.map(({ count, part }, index) => {
       const { forward, backward, again } = phases.layers[index] as LayerPhases;
-      const held = heldOf(part, configuration);
-      const { kept = bytes.first, recomputed = bytes.first } = bytes.layers[index] ?? {};
-      const whole = layerPrice(forward, backward, held, kept);
-      if (recompute === 'none' || inference) return { count, kept: whole, recomputed: whole };
+      const held = rankParameters(part, configuration);
+      const { stored = bytes.first, recomputed = bytes.first } = bytes.layers[index] ?? {};
+      const whole = layerPrice(forward, backward, held, stored);
+      if (recompute === 'none' || inference) return { count, stored: whole, recomputed: whole };
       const withAgain = plus(backward, again(recompute));
-      return { count, kept: whole, recomputed: layerPrice(forward, withAgain, held, recomputed) };
+      return { count, stored: whole, recomputed: layerPrice(forward, withAgain, held, recomputed) };
     }),
-    last: partPrice(phases.last, heldByLast(model, configuration), bytes.last),
+    last: partPrice(phases.last, rankParametersOfLast(model, configuration), bytes.last),
     send: sendPrice(model, configuration, cluster),
     data: inference ? () => NO_TRANSFER : dataPricing(perLayer, configuration, cluster, constants),
     optimizerSeconds: (held) => (inference ? 0 : updateSeconds(held, configuration, cluster, constants)),
@@ -154,7 +154,7 @@ export function partPhases(
 
 function partPrice(
   { forward, backward }: Pick<PartPrice, 'forward' | 'backward'>,
-  held: HeldParameters,
+  held: RankParameters,
   bytes: PartBytes,
 ): PartPrice {
   return {
@@ -162,7 +162,7 @@ function partPrice(
     backward,
     forwardSeconds: elapsedSeconds(forward),
     backwardSeconds: elapsedSeconds(backward),
-    held,
+    parameters: held,
     bytes,
   };
 }
@@ -172,7 +172,7 @@ function averageLayer({ layers }: ModelWork, configuration: StepConfiguration): 
   let elements = 0;
   let layerCount = 0;
   for (const { count, part } of layers) {
-    const { dense, experts } = heldOf(part, configuration);
+    const { dense, experts } = rankParameters(part, configuration);
     elements += count * (dense + experts);
     layerCount += count;
   }
@@ -195,7 +195,7 @@ function sendPrice(model: ModelWork, configuration: StepConfiguration, cluster: 
 }
 
 function updateSeconds(
-  held: HeldParameters,
+  held: RankParameters,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
@@ -207,7 +207,7 @@ function updateSeconds(
 }
 
 /** Elements of parameters that a rank updates. */
-function updatedOf({ dense, experts }: HeldParameters, { degrees, zero }: StepConfiguration): number {
+function updatedOf({ dense, experts }: RankParameters, { degrees, zero }: StepConfiguration): number {
   const shardedBy = zero === 0 ? 1 : degrees.dp * degrees.sp;
   return (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
 }

@@ -57,7 +57,7 @@ export function readWork(
     const { forward, backward } = draft(kernel.group);
     (kernel.phase === 'forward' ? forward : backward).push(kernel.work);
   }
-  for (const { group, elements, mask, repeated } of kept(step, inScan)) {
+  for (const { group, elements, mask, repeated } of storedActivations(step, inScan)) {
     const own = draft(group);
     if (mask) own.savedMasks += elements;
     else {
@@ -101,7 +101,7 @@ export function readShared(graph: Graph, sharded: ShardedGraph, partOf: PartOf):
 }
 
 /** A tensor that a rank holds for long: a parameter with its state, a buffer, or a stored activation of a micro-batch. */
-export interface LongHeldTensor {
+export interface LongLivedTensor {
   /** The weight's name, or that of the sharded graph's tensor. */
   readonly tensor: string;
   readonly kind: 'parameter' | 'buffer' | 'activation';
@@ -120,17 +120,17 @@ export function readTensors(
   graph: Graph,
   sharded: ShardedGraph,
   { partOf, inScan, holderOf }: ModelParts,
-): ReadonlyMap<string, readonly LongHeldTensor[]> {
+): ReadonlyMap<string, readonly LongLivedTensor[]> {
   const step = new StepGraph(graph, sharded);
-  const named = new Map<string, LongHeldTensor[]>();
-  const add = (group: string, tensor: LongHeldTensor, part = partOf(group)) => {
+  const named = new Map<string, LongLivedTensor[]>();
+  const add = (group: string, tensor: LongLivedTensor, part = partOf(group)) => {
     named.set(part, [...(named.get(part) ?? []), tensor]);
   };
   for (const { group, name, elements, experts, trained } of weights(step)) {
     const kind = trained ? 'parameter' : 'buffer';
     add(group, { tensor: name, kind, elements, mask: false, repeated: false, experts }, holderOf(name));
   }
-  for (const { group, name, elements, mask, repeated } of kept(step, inScan))
+  for (const { group, name, elements, mask, repeated } of storedActivations(step, inScan))
     add(group, { tensor: name, kind: 'activation', elements, mask, repeated, experts: false });
   return named;
 }
@@ -236,7 +236,7 @@ function isDepthwise(graph: StepGraph, group: string): boolean {
 }
 
 /** Stored activations: tensors that the forward makes and the backward reads, each once. */
-function* kept(
+function* storedActivations(
   graph: StepGraph,
   inScan: InScan,
 ): Generator<{ group: string; name: string; elements: number; mask: boolean; repeated: boolean }> {
@@ -248,7 +248,7 @@ function* kept(
     const mask = tensor.dtype === 'bool';
     if (!mask && !isFloating(tensor.dtype)) continue;
     // A view shares its operand's memory: it counts where its operand is not stored.
-    if (maker.kind === 'compute' && isView(maker) && keptElsewhere(graph, maker)) continue;
+    if (maker.kind === 'compute' && isView(maker) && storedElsewhere(graph, maker)) continue;
     const elements = elementCount(tensor.localShape);
     const group = graph.group(madeBy(graph, maker));
     const inside = (reader: ShardedNode) => phaseOf(reader) === 'forward' || inScan(graph.group(reader));
@@ -268,7 +268,7 @@ function madeBy(graph: StepGraph, node: ShardedNode): ShardedNode {
 }
 
 /** A weight of the model as a rank holds it. */
-interface HeldWeight {
+interface RankWeight {
   readonly group: string;
   readonly name: string;
   readonly elements: number;
@@ -276,7 +276,7 @@ interface HeldWeight {
   readonly trained: boolean;
 }
 
-function* weights(graph: StepGraph): Generator<HeldWeight> {
+function* weights(graph: StepGraph): Generator<RankWeight> {
   const counted = new Set<string>();
   for (const { tensor, weight } of graph.sharded.weights) {
     if (counted.has(weight)) continue;
@@ -336,7 +336,7 @@ function sumsWeightGradients(graph: StepGraph, group: string, nodes: readonly Co
   return !graph.heads.has(group) && nodes.every((node) => resultsOf(node).every((name) => graph.outputs.has(name)));
 }
 
-function keptElsewhere(graph: StepGraph, view: ComputeNode): boolean {
+function storedElsewhere(graph: StepGraph, view: ComputeNode): boolean {
   const [source] = view.inputs;
   if (!source) return false;
   return graph.readersOf(source).some((reader) => phaseOf(reader) === 'backward');

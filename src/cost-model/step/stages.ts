@@ -11,7 +11,7 @@ import type { ModelWork } from './work.js';
 export interface StageLayers {
   readonly stage: number;
   /** Layers of each class that store their activations, and that recompute. */
-  readonly kept: readonly number[];
+  readonly stored: readonly number[];
   readonly recomputed: readonly number[];
   readonly first: boolean;
   readonly last: boolean;
@@ -30,11 +30,11 @@ export function chunkLayers(model: ModelWork, configuration: StepConfiguration):
   return counts.map((byClass, chunk) => {
     const stage = chunk % totals.length;
     const ends = { first: chunk === 0, last: chunk === counts.length - 1 };
-    if (!recomputedLayers) return { stage, kept: byClass.map(() => 0), recomputed: byClass, ...ends };
+    if (!recomputedLayers) return { stage, stored: byClass.map(() => 0), recomputed: byClass, ...ends };
     const share = shareOf(recomputedLayers, stage, totals);
     return {
       stage,
-      kept: byClass.map((count) => count * (1 - share)),
+      stored: byClass.map((count) => count * (1 - share)),
       recomputed: byClass.map((count) => count * share),
       ...ends,
     };
@@ -95,10 +95,10 @@ export function stageLayers(
   const none = model.layers.map(() => 0);
   return ofStages.map((counts, stage) => {
     const ends = { stage, first: stage === 0, last: stage === totals.length - 1 };
-    if (!recomputedLayers) return { kept: none, recomputed: counts, ...ends };
+    if (!recomputedLayers) return { stored: none, recomputed: counts, ...ends };
     const share = shareOf(recomputedLayers, stage, totals);
     return {
-      kept: counts.map((count) => count * (1 - share)),
+      stored: counts.map((count) => count * (1 - share)),
       recomputed: counts.map((count) => count * share),
       ...ends,
     };

@@ -64,7 +64,7 @@ export function inFlightOn(stage: number, configuration: StepConfiguration): num
 }
 
 function memoryOfStage(
-  { stage, kept, recomputed, first, last }: StageLayers,
+  { stage, stored, recomputed, first, last }: StageLayers,
   parts: PartsBytes,
   configuration: StepConfiguration,
 ): StageMemory {
@@ -93,7 +93,7 @@ function memoryOfStage(
   };
   for (let index = 0; index < parts.layers.length; index++) {
     const layer = parts.layers[index] as (typeof parts.layers)[number];
-    add(layer.kept, kept[index] ?? 0);
+    add(layer.stored, stored[index] ?? 0);
     add(layer.recomputed, recomputed[index] ?? 0);
   }
   if (first) add(parts.first, 1);

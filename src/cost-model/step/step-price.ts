@@ -10,7 +10,7 @@ import type { Cluster } from '../cluster.js';
 import { outsideSeconds } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import type { HeldParameters } from './data-price.js';
+import type { RankParameters } from './data-price.js';
 import { type PartPrice, type PartPrices, priceParts } from './part-price.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
 import { chunkLayers, type StageLayers, stageClusters, stageLayers } from './stages.js';
@@ -177,16 +177,16 @@ function assemble(
 
   // Reductions hide under the stage's own layers; the stage that is done last counts.
   const passes = (1 + (virtualStages - 1) * Math.min(pp, m)) / virtualStages;
-  const once = [...new Set(stages)].map(({ prices, held, layers: { forward, backward } }) => ({
-    data: prices.data(held, {
+  const once = [...new Set(stages)].map(({ prices, parameters, layers: { forward, backward } }) => ({
+    data: prices.data(parameters, {
       forward,
       backward,
       firstForwards: forward * passes,
       lastBackwards: backward * passes,
       microBatches: m,
     }),
-    optimizer: prices.optimizerSeconds(held),
-    out: prices.gradientsOut(held, backward * passes),
+    optimizer: prices.optimizerSeconds(parameters),
+    out: prices.gradientsOut(parameters, backward * passes),
   }));
   const after = ({ data, optimizer, out }: (typeof once)[number]) => data.exposed + optimizer + out.exposed;
   const { data, optimizer, out } = once.reduce((worst, one) => (after(one) > after(worst) ? one : worst));
@@ -243,7 +243,7 @@ interface StageTime extends StageSeconds {
   readonly time: PhaseTime;
   /** Seconds of the layers alone. */
   readonly layers: { readonly forward: number; readonly backward: number };
-  readonly held: HeldParameters;
+  readonly parameters: RankParameters;
   /** Bytes that each micro-batch moves to the host, and back. */
   readonly hostSaved: number;
 }
@@ -273,12 +273,12 @@ function alike(a: StageLayers, b: StageLayers): boolean {
   return (
     a.first === b.first &&
     a.last === b.last &&
-    a.kept.every((count, index) => count === b.kept[index]) &&
+    a.stored.every((count, index) => count === b.stored[index]) &&
     a.recomputed.every((count, index) => count === b.recomputed[index])
   );
 }
 
-function stageTime({ kept, recomputed, first, last }: StageLayers, prices: PartPrices): StageTime {
+function stageTime({ stored, recomputed, first, last }: StageLayers, prices: PartPrices): StageTime {
   let time = NOTHING;
   let forward = 0;
   let backward = 0;
@@ -290,12 +290,12 @@ function stageTime({ kept, recomputed, first, last }: StageLayers, prices: PartP
     time = plus(plus(time, part.forward, count), part.backward, count);
     forward += count * part.forwardSeconds;
     backward += count * part.backwardSeconds;
-    dense += count * part.held.dense;
-    experts += count * part.held.experts;
+    dense += count * part.parameters.dense;
+    experts += count * part.parameters.experts;
     hostSaved += count * part.bytes.hostSaved;
   };
   for (const [index, layer] of prices.layers.entries()) {
-    add(layer.kept, kept[index] ?? 0);
+    add(layer.stored, stored[index] ?? 0);
     add(layer.recomputed, recomputed[index] ?? 0);
   }
   const layers = { forward, backward };
@@ -308,7 +308,7 @@ function stageTime({ kept, recomputed, first, last }: StageLayers, prices: PartP
     backward,
     weightGradient: time.weightGradient,
     layers,
-    held: { dense, experts },
+    parameters: { dense, experts },
     hostSaved,
   };
 }

@@ -64,7 +64,7 @@ export interface PartWork {
   /** Those of `saved` that every tensor-parallel rank stores whole. */
   readonly savedRepeated: number;
   /** How many times as much a program in 16 bit stores, which computes some of it in float32; 1 where it is left out. */
-  readonly keptByPrograms?: number;
+  readonly storedByPrograms?: number;
   /** Bytes of stored boolean masks (dropout). */
   readonly savedMasks: number;
   /** Elements live at once while its forward runs, operands and results included: inference needs room for them. */

@@ -11,10 +11,10 @@ import { numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
-import { gradientsOfPlain, plainGraph, plainQuestion } from './plain-form.js';
+import { gradientsOfPlain, plainFormRequest, plainGraph } from './plain-form.js';
 
 /** The gradients to compute: from which seeds, and of which tensors. */
-export interface GradientQuestion {
+export interface GradientRequest {
   /** By tensor of the graph: the tensor that holds its gradient. */
   readonly seeds: ReadonlyMap<string, string>;
   /** Tensors whose gradients are wanted. */
@@ -67,7 +67,7 @@ export interface Backpropagated {
 }
 
 /** Propagates gradients back through a graph. @throws AutoparError (input) `no-gradient`: an operator on the path has none */
-export function backpropagate(graph: Graph, question: GradientQuestion): Backpropagated {
+export function backpropagate(graph: Graph, question: GradientRequest): Backpropagated {
   return new Backpropagation(graph, question).run();
 }
 
@@ -77,7 +77,7 @@ export function gradientOperators({ gradient }: OperatorEntry): Gradient | null 
   if (gradient?.kind !== 'plain') return null;
   return (view) => {
     const graph = plainGraph(view, gradient.form(view));
-    const question = { ...plainQuestion(view, graph), loss: view.name, prefix: '' };
+    const question = { ...plainFormRequest(view, graph), loss: view.name, prefix: '' };
     return gradientsOfPlain(view, graph, backpropagate(graph, question));
   };
 }
@@ -106,7 +106,7 @@ class Backpropagation {
 
   constructor(
     private readonly graph: Graph,
-    private readonly question: GradientQuestion,
+    private readonly question: GradientRequest,
   ) {
     this.tensors = new Map(graph.tensors);
     this.weights = new Map(graph.weights);

@@ -18,7 +18,7 @@ export function drawDropout(graph: Graph, seed: number): { readonly graph: Graph
   const write = new ForwardWriter(graph);
   const bits = new RandomBits(write, 'dropout', seed);
   for (const node of found) bits.prepare(dataOf(graph, node).type.shape);
-  const { before, after } = bits.surroundings();
+  const { before, after } = bits.beforeAndAfter();
   const nodes = graph.nodes.flatMap((node): readonly Node[] => {
     const ratio = ratioOf(graph, node);
     return ratio === null ? [node] : drawing(graph, node, ratio, write, bits);

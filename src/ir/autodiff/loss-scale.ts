@@ -37,7 +37,7 @@ export function scaleLoss(graph: Graph, derived: string, scale: number | 'dynami
   const isDynamic = scale === 'dynamic';
   const type = { dtype: 'float32', shape: [] } as const;
   const own = isDynamic
-    ? write.kept('optimizer/loss-scale', INITIAL)
+    ? write.stateScalar('optimizer/loss-scale', INITIAL)
     : write.constant('loss/scale', constant('float32', [scale]));
   const share = () => write.constant('loss/share', constant('float32', [1 / samples]));
   const factor = samples === 1 ? own : write.node('Mul', [own, share()], type, {}, 'loss/factor');

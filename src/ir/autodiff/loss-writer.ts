@@ -39,7 +39,7 @@ export class LossWriter {
   }
 
   /** A float32 scalar that is kept from step to step: state, which the optimizer pairs with its next value. */
-  kept(wanted: string, initial: number): string {
+  stateScalar(wanted: string, initial: number): string {
     const { data, ...type } = constant('float32', [initial]);
     const name = this.name(wanted, type);
     this.weights.set(name, { ...type, role: 'buffer', source: { kind: 'inline', data } });

@@ -41,14 +41,14 @@ export function plainGraph(view: GradientView, { nodes, constants }: WrittenOper
 }
 
 /** The gradients to compute in a form: from which seeds, and of which tensors. */
-interface PlainQuestion {
+interface PlainFormRequest {
   /** By result: the tensor that holds its gradient. */
   readonly seeds: ReadonlyMap<string, string>;
   readonly wanted: readonly string[];
 }
 
 /** @throws AutoparError (input) `no-gradient` where a result has a gradient and the form does not make it */
-export function plainQuestion(view: GradientView, { outputs }: Graph): PlainQuestion {
+export function plainFormRequest(view: GradientView, { outputs }: Graph): PlainFormRequest {
   const given = view.given.flatMap((isGiven, index) => (isGiven ? [index] : []));
   const unmade = given.find((index) => !outputs.includes(`out${index}`));
   if (unmade !== undefined)

@@ -45,7 +45,7 @@ export class RandomBits {
   }
 
   /** Operators that must precede every operator that draws, and operators after all of them, which count the step. */
-  surroundings(): {
+  beforeAndAfter(): {
     readonly before: ReturnType<ForwardWriter['take']>;
     readonly after: ReturnType<ForwardWriter['take']>;
   } {

@@ -81,7 +81,7 @@ class BlockWriter {
   }
 
   /** Declares the state that rows keep from block to block, in its types. */
-  kept({ softmax }: RowwiseAttention): { readonly type: DType; readonly own: DType } {
+  runningState({ softmax }: RowwiseAttention): { readonly type: DType; readonly own: DType } {
     const own = this.dtypeOf(softmax.scores);
     const type = summationType(own);
     for (const [name, dtype] of [
@@ -140,7 +140,7 @@ function onlineBlock(
   const write = new BlockWriter(body, known, nodes[0] as Node);
   const { made, dims } = write;
   const add = write.add.bind(write);
-  const { type, own } = write.kept(core);
+  const { type, own } = write.runningState(core);
   const [scores, rows, results] = [dims.get(softmax.scores) ?? [], rowsOf(dims, core), dims.get(resultName) ?? []];
   const alongRow = { axes: [softmax.axis], keepdims: 1 };
   const replaced = new Set(softmax.nodes);
@@ -176,7 +176,7 @@ function onlineBlock(
 function endOfBlocks(body: Graph, known: BlockDims, core: RowwiseAttention): Expansion {
   const [resultName = '', , shareName] = body.outputs;
   const write = new BlockWriter(body, known, core.nodes[0] as Node);
-  const { type, own } = write.kept(core);
+  const { type, own } = write.runningState(core);
   const [rows, results] = [rowsOf(known, core), known.get(resultName) ?? []];
   const divided = write.add('Div', [RESULT, SUM], type, results);
   const isEmpty = core.isGuarded ? write.add('Equal', [SUM, write.number(type, 0)], 'bool', rows) : null;

@@ -9,9 +9,9 @@ import { numberOf, operand, text } from './operands.js';
 import {
   type GradientBody,
   type GradientTable,
+  INTEGER_RESULT,
   type OperatorGradient,
   STEPS,
-  WHOLE_NUMBERS,
 } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
@@ -98,7 +98,7 @@ const FORMULAS: Readonly<Record<string, ActivationGradient>> = {
 
 const WHY: Readonly<Record<string, string>> = {
   ...Object.fromEntries(['Ceil', 'Floor', 'Round', 'Sign'].map((op) => [op, STEPS])),
-  ...Object.fromEntries(['Not', 'BitwiseNot', 'IsNaN', 'IsInf'].map((op) => [op, WHOLE_NUMBERS])),
+  ...Object.fromEntries(['Not', 'BitwiseNot', 'IsNaN', 'IsInf'].map((op) => [op, INTEGER_RESULT])),
 };
 
 /** Gradients of ONNX's functions of one operand, by operator. */

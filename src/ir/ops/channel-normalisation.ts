@@ -10,7 +10,7 @@ import { entry, perInputElement } from './entry.js';
 import type { ExpansionWriter } from './expansion.js';
 import { axesFromFront, axisOf, dimensionNames, integers, mismatch, numberOf, ofRank, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
-import { isAsked, meanOf, spread, start } from './statistics.js';
+import { isResultUsed, meanOf, spread, start } from './statistics.js';
 
 const ENTRIES: readonly OperatorEntry[] = [
   entry({
@@ -148,7 +148,7 @@ function batchExpansion(view: OperatorView): Expansion {
   write.add('Add', [write.add('Mul', [normal, scale], whole), bias], whole, {}, 'out0');
   const momentum = numberOf(view, 'momentum', 0.9);
   const move = (index: number, running: string, current: string): void => {
-    if (!isAsked(view, index)) return;
+    if (!isResultUsed(view, index)) return;
     const own = operand(view, 3).dtype;
     const flat = write.add('Squeeze', [current], [['c']], { axes });
     const cast = own === at.type ? flat : write.cast(flat, [['c']], own);

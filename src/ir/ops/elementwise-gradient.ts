@@ -5,7 +5,7 @@
 import { unaryGradients } from './activation-gradient.js';
 import { presentOperands } from './entry.js';
 import { operand, result } from './operands.js';
-import { type GradientBody, type GradientTable, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+import { type GradientBody, type GradientTable, INTEGER_RESULT, type OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
 /** Gradient of one operand, over the result's shape. */
@@ -163,7 +163,7 @@ export const elementwiseGradients: GradientTable = {
   CastLike: cast,
   BitCast: 'the bits are read as another type',
   Dropout: dropout,
-  ...Object.fromEntries([...TESTS, ...BITS].map((op) => [op, WHOLE_NUMBERS])),
+  ...Object.fromEntries([...TESTS, ...BITS].map((op) => [op, INTEGER_RESULT])),
 };
 
 /** x + gate · y. */

@@ -75,7 +75,7 @@ export function summationType(dtype: DType): DType {
 }
 
 /** The dimensions of a tensor after a reduction over the given axes with keepdims: reduced dimensions have no factor. */
-export function keptDimensions(dims: TensorFactors, axes: readonly number[]): TensorFactors {
+export function reducedDimensions(dims: TensorFactors, axes: readonly number[]): TensorFactors {
   return dims.map((names, index) => (axes.includes(index) ? [] : names));
 }
 

@@ -57,7 +57,7 @@ export const expertEntries: readonly OperatorEntry[] = [
         const i = plain && !view.inputs[7] ? 'i+' : 'i!';
         const pack = 8 / numberOf(view, 'expert_weight_bits', 4);
         const [fused, inner] = [gated(view, `${i} w!`), `(${i} w!)`];
-        if (!plain) return wholeExperts(view);
+        if (!plain) return unshardedExperts(view);
         const parts = [
           `x! ${fused} e!`,
           `x! ${fused}`,
@@ -132,7 +132,7 @@ function bound(view: OperatorView, parts: readonly string[], sizes: Readonly<Rec
 }
 
 /** A rule that shards tokens only: all weights stay whole. */
-function wholeExperts(view: OperatorView): FactorRule {
+function unshardedExperts(view: OperatorView): FactorRule {
   const [tokens, scores] = tokensOf(view);
   const rest = view.inputs
     .slice(2)

@@ -114,7 +114,7 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
       if (op === 'QAttention') for (const index of [3, 4, 6, 7]) inputs[index] = perColumn(view, index, joined);
       const text = `${inputs.join(', ')} -> b s! (${h} ${e}), z! b ${h} v! ${e}`;
       const rule = bindRule(text, view, { h: heads, ...(equal ? { p: 3 } : {}) });
-      return whole ? keptWhole(rule, 'b') : rule;
+      return whole ? withUnsharded(rule, 'b') : rule;
     },
     resize: (view, rule, size) => {
       const parts = integers(view, 'qkv_hidden_sizes');
@@ -214,7 +214,7 @@ function multiHeadRule(view: OperatorView, places: SeparatePlaces): FactorRule {
   const fixed = { h: heads, ...(packing === 'all' ? { p: 3 } : {}), ...(bias && !uneven ? { r: 3 } : {}) };
   const rule = bindRule(`${inputs.join(', ')} -> ${results.join(', ')}`, view, fixed);
   // Beams refer to other samples.
-  return whole || view.inputs[places.indirection] ? keptWhole(rule, 'b') : rule;
+  return whole || view.inputs[places.indirection] ? withUnsharded(rule, 'b') : rule;
 }
 
 /** The rule text of a mask, in any of its forms. `whole`: it holds places in the whole batch, which then cannot be sharded. */
@@ -230,7 +230,7 @@ function maskOf(view: OperatorView, index: number, batch: number, s: string): { 
 }
 
 /** The rule with one factor kept whole. */
-function keptWhole(rule: FactorRule, name: string): FactorRule {
+function withUnsharded(rule: FactorRule, name: string): FactorRule {
   const factor = rule.factors.get(name);
   if (!factor) return rule;
   return { ...rule, factors: new Map([...rule.factors, [name, { ...factor, kind: 'whole' }]]) };

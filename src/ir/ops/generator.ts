@@ -23,7 +23,7 @@ import {
   result,
   tensor,
 } from './operands.js';
-import { type OperatorGradient, WHOLE_NUMBERS, withGradients } from './operator-gradient.js';
+import { INTEGER_RESULT, type OperatorGradient, withGradients } from './operator-gradient.js';
 
 const entries: readonly OperatorEntry[] = [
   entry({
@@ -180,8 +180,8 @@ export const generatorEntries = withGradients(entries, {
   ConstantOfShape: NO_OPERAND,
   Constant: NO_OPERAND,
   EyeLike: 'it reads the shape of its operand only',
-  Shape: WHOLE_NUMBERS,
-  Size: WHOLE_NUMBERS,
+  Shape: INTEGER_RESULT,
+  Size: INTEGER_RESULT,
   RandomNormal: NO_OPERAND,
   RandomUniform: NO_OPERAND,
   RandomNormalLike: DRAWN,

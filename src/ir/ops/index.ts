@@ -121,14 +121,14 @@ function unknownEntry(op: string, domain: string): OperatorEntry {
         'Give its results types in the file (value_info), for instance by running shape inference before export.',
       );
     },
-    rule: (view) => bindRule(wholeText(view), view),
+    rule: (view) => bindRule(unshardedRuleText(view), view),
     gradient: refused('autopar does not know the operator'),
     note: 'Unknown operator: computed whole on every rank.',
   });
 }
 
 /** Every dimension of every operand and result is a whole factor of its own. */
-function wholeText(view: OperatorView): string {
+function unshardedRuleText(view: OperatorView): string {
   const side = (types: OperatorView['inputs'], prefix: string) =>
     types
       .map((type, index) => type?.shape.map((_, dimension) => `${prefix}${index}_${dimension}!`).join(' ') ?? '_')

@@ -8,7 +8,7 @@ import { elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { constant } from './constants.js';
 import { entry, perInputElement } from './entry.js';
-import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
 import { lossGradient } from './loss-gradient.js';
 import { dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
 import { differentiable } from './operator-gradient.js';
@@ -63,7 +63,7 @@ function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
   const { dtype } = operand(view, 0);
   const labelType = operand(view, 1);
   const { type, scores, perSample } = dimensionsOf(view);
-  const wide = keptDimensions(scores, [1]);
+  const wide = reducedDimensions(scores, [1]);
   const input = type === dtype ? 'in0' : write.cast('in0', scores, type);
   const { labels, weight } = weigh(write, view);
   const index = write.add('Unsqueeze', [labels], wide, { axes: [1] });

@@ -3,7 +3,7 @@
  */
 import { constant } from './constants.js';
 import { axisOf, numberOf, operand, result, text } from './operands.js';
-import { type GradientTable, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+import { type GradientTable, INTEGER_RESULT, type OperatorGradient } from './operator-gradient.js';
 import { plainMeans } from './plain-regions.js';
 import { croppedAxis } from './region-samples.js';
 
@@ -16,7 +16,7 @@ export const MICROSOFT_CORE_GRADIENTS: GradientTable = {
   UnfoldTensor: (write) => unfoldGradient(write),
   CropAndResize: { plain: (write) => plainMeans(write, croppedAxis(write, 2), croppedAxis(write, 3)) },
   CDist: (write) => distancesGradient(write),
-  NhwcMaxPool: WHOLE_NUMBERS,
+  NhwcMaxPool: INTEGER_RESULT,
 };
 
 /** −Yᵀ g Yᵀ. */

@@ -9,7 +9,7 @@ import { entry, perInputElement } from './entry.js';
 import { normalisationGradients } from './normalisation-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
-import { type ExpansionStart, isAsked, meanOf, spread, start, stashType } from './statistics.js';
+import { type ExpansionStart, isResultUsed, meanOf, spread, start, stashType } from './statistics.js';
 
 const ENTRIES: readonly OperatorEntry[] = [
   entry({
@@ -107,8 +107,8 @@ function layerExpansion(view: OperatorView): Expansion {
   const mean = meanOf(view, at, at.input);
   const centred = write.add('Sub', [at.input, mean], whole);
   const deviation = spread(view, at, centred);
-  if (isAsked(view, 1)) write.cast(mean, reduced, stash, 'out1');
-  if (isAsked(view, 2)) write.cast(write.add('Reciprocal', [deviation], reduced), reduced, stash, 'out2');
+  if (isResultUsed(view, 1)) write.cast(mean, reduced, stash, 'out1');
+  if (isResultUsed(view, 2)) write.cast(write.add('Reciprocal', [deviation], reduced), reduced, stash, 'out2');
   const unit = write.add('Div', [centred, deviation], whole);
   const normal = at.type === dtype ? unit : write.cast(unit, whole, dtype);
   if (!view.inputs[2]) {
@@ -124,7 +124,7 @@ function rmsExpansion(view: OperatorView): Expansion {
   const { write, whole } = at;
   const { dtype } = operand(view, 1);
   const deviation = spread(view, at, at.input);
-  if (isAsked(view, 1)) write.add('Reciprocal', [deviation], at.reduced, {}, 'out1');
+  if (isResultUsed(view, 1)) write.add('Reciprocal', [deviation], at.reduced, {}, 'out1');
   const unit = write.add('Div', [at.input, deviation], whole);
   const normal = at.type === dtype ? unit : write.cast(unit, whole, dtype);
   write.add('Mul', [normal, 'in1'], whole, {}, 'out0');

@@ -125,7 +125,7 @@ export class OperatorGradient extends OperatorWriter {
 }
 
 /** Why no gradient passes through integers and truth values. */
-export const WHOLE_NUMBERS = 'its result is whole numbers or truth values';
+export const INTEGER_RESULT = 'its result is whole numbers or truth values';
 
 /** Why no gradient passes through step functions; PyTorch has zeros there. */
 export const STEPS = 'a step function: its derivative is zero';

@@ -7,7 +7,7 @@ import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry, perInputElement } from './entry.js';
-import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
 import { dimensionNames, neededIntegers, numberOf, ofRank, operand, result } from './operands.js';
 import { differentiable } from './operator-gradient.js';
 import {
@@ -123,7 +123,7 @@ function globalMean(view: OperatorView): Expansion {
   const type = summationType(dtype);
   const whole = [['n'], ['c'], ...dimensionNames(shape.length - 2, 's').map((name) => [name])];
   const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
-  const reduced = keptDimensions(whole, axes);
+  const reduced = reducedDimensions(whole, axes);
   const input = type === dtype ? 'in0' : write.cast('in0', whole, type);
   const sum = write.add('ReduceSum', [input], reduced, { axes, keepdims: 1 });
   const mean = write.add('Mul', [sum, write.scalar(type, 1 / elementCount(shape.slice(2)))], reduced);
@@ -137,7 +137,7 @@ function globalNorm(view: OperatorView): Expansion {
   const { dtype, shape } = operand(view, 0);
   const whole = [['n'], ['c'], ...dimensionNames(shape.length - 2, 's').map((name) => [name])];
   const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
-  const reduced = keptDimensions(whole, axes);
+  const reduced = reducedDimensions(whole, axes);
   const p = numberOf(view, 'p', 2);
   const powers = write.add('Pow', [write.add('Abs', ['in0'], whole), write.scalar(dtype, p)], whole);
   const sum = write.add('ReduceSum', [powers], reduced, { axes, keepdims: 1 });

@@ -21,7 +21,7 @@ import {
   operand,
   result,
 } from './operands.js';
-import { STEPS, WHOLE_NUMBERS, withGradients } from './operator-gradient.js';
+import { INTEGER_RESULT, STEPS, withGradients } from './operator-gradient.js';
 import { spatialNames, windowsOf } from './windows.js';
 
 /** Why no gradient passes. */
@@ -29,10 +29,10 @@ const GRADIENTS: Readonly<Record<string, string>> = {
   QuantizeLinear: STEPS,
   DynamicQuantizeLinear: STEPS,
   DequantizeLinear: 'its operand is whole numbers',
-  MatMulInteger: WHOLE_NUMBERS,
-  ConvInteger: WHOLE_NUMBERS,
-  QLinearMatMul: WHOLE_NUMBERS,
-  QLinearConv: WHOLE_NUMBERS,
+  MatMulInteger: INTEGER_RESULT,
+  ConvInteger: INTEGER_RESULT,
+  QLinearMatMul: INTEGER_RESULT,
+  QLinearConv: INTEGER_RESULT,
 };
 
 export const quantisationEntries: readonly OperatorEntry[] = withGradients(

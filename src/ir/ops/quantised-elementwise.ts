@@ -18,7 +18,7 @@ import {
   operand,
   result,
 } from './operands.js';
-import { differentiable, WHOLE_NUMBERS } from './operator-gradient.js';
+import { differentiable, INTEGER_RESULT } from './operator-gradient.js';
 import { channelsLast, scaleText } from './quantisation.js';
 import { spatialNames, windowsOf } from './windows.js';
 
@@ -145,7 +145,7 @@ const ENTRIES: readonly OperatorEntry[] = [
 ];
 
 export const quantisedElementwiseEntries: readonly OperatorEntry[] = ENTRIES.map((item) =>
-  differentiable(item, WHOLE_NUMBERS),
+  differentiable(item, INTEGER_RESULT),
 );
 
 /** Rule texts of `count` operands from `first` on that are one scale or zero point each. */

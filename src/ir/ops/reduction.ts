@@ -6,7 +6,7 @@ import { isFloating } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
-import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
 import { axesFromFront, dimensionNames, integers, numberOf, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
 import { reductionGradients } from './reduction-gradient.js';
@@ -90,7 +90,7 @@ function reductionOf(view: OperatorView): ReductionShape {
   const keep = numberOf(view, 'keepdims', 1) !== 0;
   const names = dimensionNames(shape.length);
   const whole = names.map((name) => [name]);
-  const kept = keptDimensions(whole, axes);
+  const kept = reducedDimensions(whole, axes);
   return {
     view,
     axes,
@@ -143,7 +143,7 @@ function logarithm(write: ExpansionWriter, input: string, { reduced, attributes 
 /** max + log(sum(exp(x − max))): no exponential overflows. */
 function logSumExp(write: ExpansionWriter, input: string, reduction: ReductionShape): string {
   const { whole, reduced, axes, keep, attributes } = reduction;
-  const wide = keptDimensions(whole, axes);
+  const wide = reducedDimensions(whole, axes);
   const peak = write.add('ReduceMax', [input], wide, { axes, keepdims: 1 });
   const powers = write.add('Exp', [write.add('Sub', [input, peak], whole)], whole);
   const log = write.add('Log', [write.add('ReduceSum', [powers], reduced, attributes)], reduced);

@@ -4,7 +4,7 @@
  */
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perElement } from './entry.js';
-import { ExpansionWriter, keptDimensions, positionsAlong, summationType } from './expansion.js';
+import { ExpansionWriter, positionsAlong, reducedDimensions, summationType } from './expansion.js';
 import { axisOf, dimensionNames, operand } from './operands.js';
 import { differentiable, type OperatorGradient, STEPS } from './operator-gradient.js';
 
@@ -65,7 +65,7 @@ function softmaxExpansion(view: OperatorView, last: Last): Expansion {
   const { dtype, shape } = operand(view, 0);
   const axis = axisOf(view, 'axis', shape.length, -1);
   const whole = dimensionNames(shape.length).map((name) => [name]);
-  const reduced = keptDimensions(whole, [axis]);
+  const reduced = reducedDimensions(whole, [axis]);
   const attributes = { axes: [axis], keepdims: 1 };
   const type = summationType(dtype);
   const input = type === dtype ? 'in0' : write.cast('in0', whole, type);
@@ -83,7 +83,7 @@ function hardmaxExpansion(view: OperatorView): Expansion {
   const { dtype, shape } = operand(view, 0);
   const axis = axisOf(view, 'axis', shape.length, -1);
   const whole = dimensionNames(shape.length).map((name) => [name]);
-  const first = write.add('ArgMax', ['in0'], keptDimensions(whole, [axis]), { axis, keepdims: 1 });
+  const first = write.add('ArgMax', ['in0'], reducedDimensions(whole, [axis]), { axis, keepdims: 1 });
   const chosen = write.add('Equal', [positionsAlong(write, shape, axis, whole[axis] ?? []), first], whole);
   write.cast(chosen, whole, dtype, 'out0');
   return write.finish();
@@ -91,17 +91,17 @@ function hardmaxExpansion(view: OperatorView): Expansion {
 
 /** y (g − Σ g y). */
 function softmaxGradient(write: OperatorGradient): void {
-  const { at, axis, y, g } = around(write);
+  const { at, axis, y, g } = softmaxOperands(write);
   write.become(0, at.mul(y, at.sub(g, at.sum(at.mul(g, y), [axis]))), at.type);
 }
 
 /** g − e^y Σ g. */
 function logSoftmaxGradient(write: OperatorGradient): void {
-  const { at, axis, y, g } = around(write);
+  const { at, axis, y, g } = softmaxOperands(write);
   write.become(0, at.sub(g, at.mul(at.of('Exp', y), at.sum(g, [axis]))), at.type);
 }
 
-function around(write: OperatorGradient) {
+function softmaxOperands(write: OperatorGradient) {
   const { dtype, shape } = operand(write.view, 0);
   const type = write.sumType;
   return {

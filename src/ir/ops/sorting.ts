@@ -8,9 +8,9 @@ import { type Attributes, elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { constant } from './constants.js';
 import { entry, perInputElement } from './entry.js';
-import { ExpansionWriter, keptDimensions, positionsAlong } from './expansion.js';
+import { ExpansionWriter, positionsAlong, reducedDimensions } from './expansion.js';
 import { axisOf, dimensionNames, integers, mismatch, numberOf, operand } from './operands.js';
-import { type OperatorGradient, WHOLE_NUMBERS, withGradients } from './operator-gradient.js';
+import { INTEGER_RESULT, type OperatorGradient, withGradients } from './operator-gradient.js';
 
 const entries: readonly OperatorEntry[] = [
   entry({
@@ -100,8 +100,8 @@ function isDecay(view: OperatorView): boolean {
 
 export const sortingEntries = withGradients(entries, {
   TopK: (write) => largestGradient(write),
-  ArgMax: WHOLE_NUMBERS,
-  ArgMin: WHOLE_NUMBERS,
+  ArgMax: INTEGER_RESULT,
+  ArgMin: INTEGER_RESULT,
   // An element is in all sums after it: those are summed from the other end.
   CumSum: (write) => {
     write.add('CumSum', ['grad0'], backwards(write), 'd0');
@@ -122,7 +122,7 @@ function placeExpansion(view: OperatorView, extreme: 'ReduceMax' | 'ReduceMin'):
   const { shape } = operand(view, 0);
   const axis = axisOf(view, 'axis', shape.length, 0);
   const whole = alongAxis(view, 0, 'v').map((name) => [name]);
-  const wide = keptDimensions(whole, [axis]);
+  const wide = reducedDimensions(whole, [axis]);
   const keep = numberOf(view, 'keepdims', 1) !== 0;
   const last = numberOf(view, 'select_last_index', 0) !== 0;
   const best = write.add(extreme, ['in0'], wide, { axes: [axis], keepdims: 1 });

@@ -6,7 +6,7 @@ import { type DType, dtypeOfOnnx } from '../dtype.js';
 import type { TensorFactors } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import type { OperatorView } from '../operator.js';
-import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
 import { numberOf, operand } from './operands.js';
 
 /** The shared start of these expansions. */
@@ -36,7 +36,7 @@ export function start(
   const whole = names.map((name) => [name]);
   const first = viewed(write);
   const input = type === dtype ? first : write.cast(first, whole, type);
-  return { write, type, whole, reduced: keptDimensions(whole, axes), axes, input };
+  return { write, type, whole, reduced: reducedDimensions(whole, axes), axes, input };
 }
 
 /** Mean over the axes: the sum, then a scale by the whole count. */
@@ -55,7 +55,7 @@ export function spread(view: OperatorView, at: ExpansionStart, centred: string):
 }
 
 /** Whether a result is used; all count as used while types are not known yet. */
-export function isAsked(view: OperatorView, index: number): boolean {
+export function isResultUsed(view: OperatorView, index: number): boolean {
   return index < view.outputCount && (view.outputs.length === 0 || view.outputs[index] !== null);
 }
 

@@ -19,7 +19,7 @@ import type {
   WeightPlace,
 } from './parameter.js';
 import { isNatural, isPlausible, parameterPlaces } from './places.js';
-import { NOUNS, SAID } from './role.js';
+import { NOUNS, STATED_BY_EXPORTER } from './role.js';
 import { isStatistics, separationOf, type Tied, tieUnits } from './ties.js';
 import { type ParameterUnit, parameterUnits } from './units.js';
 
@@ -46,7 +46,7 @@ export function findParameters(graph: Graph, evidence: ParameterEvidence, option
     names.filter((name) => !isParameter(name)),
     [],
   );
-  const rest = [...whole].map(([weight, parts]) => wholeWeight(graph, weight, parts, evidence));
+  const rest = [...whole].map(([weight, parts]) => parameterOfWeight(graph, weight, parts, evidence));
   const isState = ({ members }: Tied) => members.every(({ unit }) => isStatistics(unit));
   const parameters = tied.filter((item) => !isState(item)).map((item) => parameterOf(graph, item, evidence, options));
   const statistics = tied.filter(isState).map((item): Parameter => {
@@ -86,7 +86,7 @@ function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, opti
   };
 }
 
-function wholeWeight(
+function parameterOfWeight(
   graph: Graph,
   name: string,
   units: readonly ParameterUnit[],
@@ -137,7 +137,7 @@ function trainability(
   if (!isFloating(weight.dtype)) return { trainable: false, why: `${weight.dtype} has no gradient` };
   if (aliases.some((name) => matchesAny(trainable, name))) return { trainable: true, why: 'told by --trainable' };
   if (aliases.some((name) => matchesAny(frozen, name))) return { trainable: false, why: 'told by --frozen' };
-  if (weights.some((name) => kinds.get(name) === 'parameter')) return { trainable: true, why: SAID };
+  if (weights.some((name) => kinds.get(name) === 'parameter')) return { trainable: true, why: STATED_BY_EXPORTER };
   const place = places.find(isNatural);
   if (place) return { trainable: true, why: `${NOUNS[place.use] ?? 'operand'} of ${place.op}` };
   const why = weights.map((name) => reasons.get(name)).find((reason) => reason !== undefined);

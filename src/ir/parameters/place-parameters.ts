@@ -92,9 +92,9 @@ function servesOthers(
 }
 
 /** The operation of an operator between a weight and its place. */
-type PlacingStep = Pick<Node, 'op' | 'domain' | 'attributes'>;
+type PlacementStep = Pick<Node, 'op' | 'domain' | 'attributes'>;
 
-const TURN: PlacingStep = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] } };
+const TURN: PlacementStep = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] } };
 
 class PlacementWriter {
   private readonly write: ForwardWriter;
@@ -185,7 +185,7 @@ class PlacementWriter {
     return made;
   }
 
-  private step(wanted: string, { op, attributes, domain }: PlacingStep, input: string, reader: Node): string {
+  private step(wanted: string, { op, attributes, domain }: PlacementStep, input: string, reader: Node): string {
     const made = this.write.add(wanted, reader, op, [input], attributes, domain);
     this.carriers.set(reader.name, [...(this.carriers.get(reader.name) ?? []), ...this.write.take()]);
     return made;

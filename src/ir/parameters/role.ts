@@ -21,7 +21,7 @@ export interface RoleFacts {
   /** The kind that the exporter states. */
   readonly kind: InputKind | null;
   /** Whether it is an initializer of the file, or one whose elements were moved; not a literal of an operator, or computed. */
-  readonly held: boolean;
+  readonly isInitializer: boolean;
   /** Whether a single number of this name is a module's: literals of such a file have names of another form. */
   readonly named: boolean;
   /** Whether its name is certainly a module's, with dots: then it is a buffer if it is not a parameter. */
@@ -42,8 +42,8 @@ const buffer = (why: string): RoleVerdict => ({ role: 'buffer', why });
 
 /** The verdict on one value, with its reason. */
 export function parameterRole(facts: RoleFacts): RoleVerdict {
-  const { type, kind, held, traced, places } = facts;
-  if (kind === 'parameter' || kind === 'buffer' || kind === 'constant') return { role: kind, why: SAID };
+  const { type, kind, isInitializer: held, traced, places } = facts;
+  if (kind === 'parameter' || kind === 'buffer' || kind === 'constant') return { role: kind, why: STATED_BY_EXPORTER };
   if (!isFloating(type.dtype)) return constant(`${type.dtype} has no gradient`);
   if (!held) return constant(LITERAL);
   if (elementCount(type.shape) === 0) return constant('it is empty');
@@ -67,7 +67,7 @@ export function parameterRole(facts: RoleFacts): RoleVerdict {
 export const LITERAL = 'a literal, or computed from literals';
 /** A module's own name, with dots: exporters make up names without, or with slashes. */
 export const DOTTED = /^[A-Za-z_]\w*(\.\w+)+$/;
-export const SAID = 'said by the exporter';
+export const STATED_BY_EXPORTER = 'said by the exporter';
 
 function naturalVerdict(facts: RoleFacts, natural: readonly ParameterPlace[]): RoleVerdict {
   const { places } = facts;
@@ -76,7 +76,7 @@ function naturalVerdict(facts: RoleFacts, natural: readonly ParameterPlace[]): R
   if (places.every((place) => normalisesGroups(place, facts)) && facts.values()?.uniform)
     return constant('a helper of a group normalisation: the operator wants a scale and a bias');
   const weight = natural.find(({ use }) => use !== 'statistics');
-  return parameter(weight ? `${NOUNS[weight.use] ?? 'operand'} of ${weight.op}` : SAID);
+  return parameter(weight ? `${NOUNS[weight.use] ?? 'operand'} of ${weight.op}` : STATED_BY_EXPORTER);
 }
 
 function placelessReason(places: readonly ParameterPlace[]): string {
@@ -114,7 +114,7 @@ const MEETS: Readonly<Partial<Record<ParameterPlace['use'], string>>> = {
 };
 
 /** The operators around a tensor in a graph, in the form of `RoleFacts`. */
-export function surroundings({ nodes }: Pick<Graph, 'nodes'>): Pick<RoleFacts, 'nodeOf' | 'makerOf' | 'readersOf'> {
+export function neighbourLookups({ nodes }: Pick<Graph, 'nodes'>): Pick<RoleFacts, 'nodeOf' | 'makerOf' | 'readersOf'> {
   const byName = new Map(nodes.map((node) => [node.name, node]));
   const makers = new Map<string, Node>();
   const readers = new Map<string, Node[]>();

@@ -7,7 +7,7 @@ import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { parameterPlaces } from '../parameters/places.js';
 import type { TracedConstant } from '../parameters/recorded.js';
-import { DOTTED, parameterRole, surroundings } from '../parameters/role.js';
+import { DOTTED, neighbourLookups, parameterRole } from '../parameters/role.js';
 import { valueEvidence } from '../parameters/value-evidence.js';
 import type { Constant, ConstantFolder } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
@@ -208,7 +208,7 @@ class Assembly {
 
   /** The weights with the roles that their places in the finished graph give them. */
   private placed(graph: Graph): Assembled {
-    const around = surroundings(graph);
+    const around = neighbourLookups(graph);
     const places = parameterPlaces(graph, graph.weights.keys());
     const weights = new Map(graph.weights);
     const reasons = new Map<string, string>();
@@ -220,7 +220,7 @@ class Assembly {
         ...around,
         type: weight,
         kind: constant.kind,
-        held: source.stated,
+        isInitializer: source.stated,
         named: this.facts.inputs.has(source.name) || (this.facts.namesParameters && MODULES.test(source.name)),
         dotted: DOTTED.test(source.name),
         traced: this.facts.traced.get(source.name) ?? null,

@@ -8,7 +8,7 @@ import { offer } from '../nearest.js';
 import type { SourceDimension, SourceValue } from '../onnx/model.js';
 import { evaluateDimension, isDimensionName, placeKey, tooManyDimensions } from './dims.js';
 
-export interface GivenDimensions {
+export interface RequestedDimensions {
   /** By name, `batch`, or by place, `x[0]`. */
   readonly dims?: Readonly<Record<string, number>>;
   /** Whole shapes by input. */
@@ -45,7 +45,7 @@ function scalarKey(input: string): string {
  */
 export function bindDimensions(
   inputs: readonly SourceValue[],
-  { dims = {}, shapes = {} }: GivenDimensions,
+  { dims = {}, shapes = {} }: RequestedDimensions,
   file: string,
 ): BoundDimensions {
   const texts = new Set(inputs.flatMap(({ shape }) => shape ?? []));

@@ -54,7 +54,7 @@ const normalisations: Readonly<Record<string, Rewrite>> = {
       {
         ...node,
         op: 'ConstantOfShape',
-        attributes: { shape: [...shape], value: keptMask(node.opset, dtype) },
+        attributes: { shape: [...shape], value: dropoutMask(node.opset, dtype) },
         inputs: [],
         outputs: [mask],
       },
@@ -122,7 +122,7 @@ function withRatio(node: SourceNode, ratio: number, context: RewriteContext): So
 }
 
 /** The mask of ONNX Runtime's Dropout when it drops nothing: all true since opset 12, all zero before. */
-function keptMask(opset: number, dtype: DType): ConstantTensor {
+function dropoutMask(opset: number, dtype: DType): ConstantTensor {
   if (opset >= 12 || opset === 0) return constant('bool', [1], [1]);
   return constant(opset >= 10 ? 'bool' : dtype, [0], [1]);
 }

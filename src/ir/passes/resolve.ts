@@ -22,12 +22,12 @@ import { boundShape } from './dims.js';
 import { type Constant, ConstantFolder, type Evaluate } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { dataDependent, hasDataDependentSize, inferByEntry, inferUnknown } from './infer.js';
-import { KeptOperators, RANDOM } from './kept-operators.js';
 import { normalisationOf, viewNormalisations } from './normalise.js';
 import { type ParameterForm, readsParameters, rearranges, turnsParameter } from './of-parameters.js';
 import { convertOpset } from './opset.js';
 import { PickedRows } from './picked-rows.js';
 import { gatherNode, repeatedElements } from './repeated-elements.js';
+import { RANDOM, ResolvedOperators } from './resolved-operators.js';
 import type { Producer, RewriteContext } from './rewrite.js';
 import { sequenceRewrites } from './sequences.js';
 import { rewriteSubgraphs } from './subgraphs.js';
@@ -55,7 +55,7 @@ interface ResolveInputs {
   /** Whether operators on parameters stay: folded, no gradient would reach these. */
   readonly keepsParameters?: boolean;
   /** Whether the exporter states the kinds of initializers. */
-  readonly told?: boolean;
+  readonly statesKinds?: boolean;
   /** Whether the exporter has computed an initializer, perhaps from a parameter. */
   readonly isComputed?: (name: string) => boolean;
   readonly evaluate: Evaluate;
@@ -76,7 +76,7 @@ export async function resolveValues(
 class ResolveWalk {
   private readonly folder: ConstantFolder;
   private readonly scope = new Map<string, Value>();
-  private readonly operators: KeptOperators;
+  private readonly operators: ResolvedOperators;
   /** Elements of initializers that repeat them. */
   private readonly gathered = new Set<Constant>();
   /** Results of operators on parameters that stay. */
@@ -91,7 +91,7 @@ class ResolveWalk {
   private unrolled = 0;
   private readonly parameterForm = (value: TensorValue): ParameterForm | null => {
     if (value.kind === 'tensor') return this.ofParameters.has(value.name) ? 'initializer' : null;
-    const isKept = value.constant.stated && (!this.options.told || this.gathered.has(value.constant));
+    const isKept = value.constant.stated && (!this.options.statesKinds || this.gathered.has(value.constant));
     return isKept ? 'initializer' : null;
   };
 
@@ -101,7 +101,7 @@ class ResolveWalk {
     private readonly options: ResolveInputs,
   ) {
     this.folder = new ConstantFolder(options.evaluate, options.file, options.domains);
-    this.operators = new KeptOperators(nodes);
+    this.operators = new ResolvedOperators(nodes);
     this.context = this.rewriteContext();
     this.picked = new PickedRows(this.context);
   }

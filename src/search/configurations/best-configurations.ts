@@ -6,11 +6,11 @@
  */
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { fitsIn, type PricedConfiguration } from './priced.js';
-import type { ConfigurationSearchOptions, Placings, Pricing } from './pricing.js';
+import type { ConfigurationSearchOptions, MappingChoices, Pricing } from './pricing.js';
 import {
-  type AxisPlacing,
   type Combination,
   combinations,
+  type DeviceMapping,
   placed,
   type SpaceOptions,
   scheduled,
@@ -67,17 +67,17 @@ export function bestConfigurations(
 ): FoundConfigurations {
   const all = combinations(space);
   const search = new Enumeration(space, pricing, options);
-  const usual = search.inTurn(all, () => USUAL);
+  const usual = search.inTurn(all, () => DEFAULT_MAPPING);
   search.compare(usual, () => Math.max(search.worst, search.nearest));
-  const { placings } = pricing;
-  if (placings && options.objective === 'time') {
-    search.moveToHost(placings);
+  const { mappings } = pricing;
+  if (mappings && options.objective === 'time') {
+    search.moveToHost(mappings);
     // The memory of devices and hosts is the same in every order, and norms that are whole over tp are stored whole.
     if (search.kept.size > 0 || options.below !== undefined) {
       search.isElsewhere = true;
-      const elsewhere = (combination: Combination) => othersOf(combination, space, placings);
+      const elsewhere = (combination: Combination) => othersOf(combination, space, mappings);
       search.compare(search.inTurn(all, elsewhere), () => search.nearest);
-      search.moveToHost(placings);
+      search.moveToHost(mappings);
     }
   }
   const isUncompared =
@@ -101,20 +101,24 @@ export function bestConfigurations(
 }
 
 /** The default rank order, norms along the sequence. */
-const USUAL: readonly AxisPlacing[] = [{}];
+const DEFAULT_MAPPING: readonly DeviceMapping[] = [{}];
 
 /** Every other order that may be faster, and norms whole over tp in each. */
-function othersOf({ degrees }: Combination, { decided }: SpaceOptions, { orders }: Placings): readonly AxisPlacing[] {
-  const lying = decided.meshOrder ? [] : orders(degrees).map((meshOrder): AxisPlacing => ({ meshOrder }));
+function othersOf(
+  { degrees }: Combination,
+  { decided }: SpaceOptions,
+  { orders }: MappingChoices,
+): readonly DeviceMapping[] {
+  const reordered = decided.meshOrder ? [] : orders(degrees).map((meshOrder): DeviceMapping => ({ meshOrder }));
   const isWhole = degrees.tp > 1 && decided.tpSequence === undefined;
-  const whole = isWhole ? [{}, ...lying].map((placing): AxisPlacing => ({ ...placing, tpSequence: false })) : [];
-  return [...lying, ...whole];
+  const whole = isWhole ? [{}, ...reordered].map((mapping): DeviceMapping => ({ ...mapping, tpSequence: false })) : [];
+  return [...reordered, ...whole];
 }
 
 /** Degrees with one micro-batch, one order of the axes and one schedule. */
 interface ConfigurationCandidate {
   readonly combination: Combination;
-  readonly placing: AxisPlacing;
+  readonly mapping: DeviceMapping;
   /** Without ZeRO and recomputation. */
   readonly configuration: StepConfiguration;
   /** Lower bound on the seconds of all its variants, however its layers are cut. */
@@ -177,14 +181,14 @@ class Enumeration {
   }
 
   /** Candidates in the order of their bounds, those of one combination, micro-batch and order of the axes one after another. */
-  inTurn(all: readonly Combination[], placingsOf: (combination: Combination) => readonly AxisPlacing[]) {
+  inTurn(all: readonly Combination[], mappingsOf: (combination: Combination) => readonly DeviceMapping[]) {
     const groups = all.flatMap((combination) =>
-      placingsOf(combination).flatMap((placing) => {
-        const space = placed(this.space, placing);
+      mappingsOf(combination).flatMap((mapping) => {
+        const space = placed(this.space, mapping);
         return combination.microBatches.map((microBatch) => {
           const candidates = scheduled(combination, microBatch, space).map((configuration): ConfigurationCandidate => {
             const atLeast = this.isTimed ? this.pricing.atLeast(configuration) : 0;
-            return { combination, placing, configuration, atLeast };
+            return { combination, mapping, configuration, atLeast };
           });
           return { candidates, atLeast: Math.min(...candidates.map((own) => own.atLeast)) };
         });
@@ -197,14 +201,14 @@ class Enumeration {
   /** Compares all variants of candidates. @param most candidates whose bound is above it are skipped */
   compare(candidates: readonly ConfigurationCandidate[], most: () => number): void {
     for (const candidate of candidates) {
-      const { combination, placing, atLeast } = candidate;
+      const { combination, mapping, atLeast } = candidate;
       if (this.isTimed && atLeast > most()) {
         this.leave(combination, atLeast);
       } else if (this.isOver()) note(this.missed, combination, atLeast);
       else {
         const configuration = this.pricing.balanced(candidate.configuration);
         const done = new Set<number>();
-        for (const variant of states(configuration, placed(this.space, placing)))
+        for (const variant of states(configuration, placed(this.space, mapping)))
           if (!done.has(variant.zero)) this.look(candidate, variant, most(), done);
       }
     }
@@ -247,11 +251,11 @@ class Enumeration {
   }
 
   /** Offloads to the host what does not fit without recomputation: no step is shorter for it than if the devices held it. */
-  moveToHost(placings: Placings): void {
+  moveToHost(mappings: MappingChoices): void {
     const { pricing, isLayerByLayer } = this;
     const { limitBytes } = this.options;
     // Offloading everything comes first: if that leaves too much on the devices, the others leave more.
-    const offloads = [...offloadsOf(this.space, placings, this.options)].reverse();
+    const offloads = [...offloadsOf(this.space, mappings, this.options)].reverse();
     for (const { candidate, configuration } of this.tight) {
       for (const offload of offloads) {
         if (candidate.atLeast > this.best) {
@@ -285,7 +289,7 @@ class Enumeration {
   /** The first configuration that fits, whatever the time, on the devices or else with the host: compared with nothing. */
   takeFirst(candidates: readonly ConfigurationCandidate[]): boolean {
     const { isTimed, pricing, options } = this;
-    const offloads = isTimed && pricing.placings ? offloadsOf(this.space, pricing.placings, options) : [];
+    const offloads = isTimed && pricing.mappings ? offloadsOf(this.space, pricing.mappings, options) : [];
     for (const offload of [undefined, ...offloads]) {
       for (const { combination, configuration } of candidates) {
         this.options.signal?.throwIfAborted();
@@ -347,9 +351,9 @@ function worstOfTop(kept: ReadonlyMap<Combination, PricedConfiguration>, top: nu
 /** The offloads to try: none where offloading is decided, or the devices have no limit. */
 function offloadsOf(
   { decided, base }: SpaceOptions,
-  { offloads }: Placings,
+  { offloads }: MappingChoices,
   { limitBytes }: ConfigurationSearchOptions,
-): Placings['offloads'] {
+): MappingChoices['offloads'] {
   return decided.offload !== undefined || base.inference === true || limitBytes === null ? [] : offloads;
 }
 

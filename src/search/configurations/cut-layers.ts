@@ -117,7 +117,7 @@ class StageCosts {
     for (const [index, count] of counts.entries()) {
       const layer = layers[index];
       if (!layer || count === 0) continue;
-      kept.add(this.request.isMixed ? layer.kept : layer.recomputed, count);
+      kept.add(this.request.isMixed ? layer.stored : layer.recomputed, count);
       recomputed.add(layer.recomputed, count);
     }
     const flying = this.flying[stage] as number;

@@ -39,11 +39,11 @@ export interface Pricing {
   /** The configuration with its layers distributed over stages by the speed of their devices; itself where these are alike. */
   readonly balanced: (configuration: StepConfiguration) => StepConfiguration;
   /** Left out where neither orders of the axes nor the host's memory are searched. */
-  readonly placings?: Placings;
+  readonly mappings?: MappingChoices;
 }
 
 /** A cost model's choices of axis orders and offloading. */
-export interface Placings {
+export interface MappingChoices {
   /** Orders of the axes beside the usual one that may be faster for something. */
   readonly orders: (degrees: Degrees) => readonly MeshOrder[];
   /** Kinds of offloading to the host. */

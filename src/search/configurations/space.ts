@@ -143,11 +143,11 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
 }
 
 /** The order of the mesh's axes, and whether norms are sharded along the sequence over tp; fields left out are as usual. */
-export type AxisPlacing = Pick<StepConfiguration, 'meshOrder'> & { readonly tpSequence?: false };
+export type DeviceMapping = Pick<StepConfiguration, 'meshOrder'> & { readonly tpSequence?: false };
 
-/** The space whose every configuration has this placing. */
-export function placed(space: SpaceOptions, placing: AxisPlacing): SpaceOptions {
-  const { tpSequence, ...rest } = placing;
+/** The space whose every configuration has this device mapping. */
+export function placed(space: SpaceOptions, mapping: DeviceMapping): SpaceOptions {
+  const { tpSequence, ...rest } = mapping;
   const own = rest.meshOrder ? { ...space, base: { ...space.base, ...rest } } : space;
   return tpSequence === undefined ? own : { ...own, decided: { ...own.decided, tpSequence } };
 }

@@ -94,7 +94,7 @@ export function pricingOf(
     },
     fitted: (configuration, most) =>
       fewestRecomputed(workOf(configuration), configuration, most, parts.bytes(configuration)),
-    placings: {
+    mappings: {
       orders: (degrees) => {
         const found = orders.get(degrees) ?? meshOrders(degrees, cluster);
         orders.set(degrees, found);

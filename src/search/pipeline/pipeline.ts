@@ -31,7 +31,7 @@ import { balancedCut } from './balance.js';
 import { meshSizes } from './mesh-layout.js';
 import { layoutOfStages, readStageLayout } from './stage-layout.js';
 import { type StageUnit, stageUnits } from './units.js';
-import { wholeSeconds } from './whole-seconds.js';
+import { unshardedSeconds } from './unsharded-seconds.js';
 
 /** The user's decisions about a pipeline. */
 export interface PipelineRequest {
@@ -87,7 +87,7 @@ export function pipelineOf(
   const sizes =
     request.layout === undefined
       ? cut(withClones(graph, recompute), cluster, units, schedule, pinned)
-      : givenSizes(units, parts, schedule, pinned);
+      : stageSizes(units, parts, schedule, pinned);
   const placeOf = placesOf(units, sizes, schedule);
   checkParts(graph, placeOf, schedule);
   checkLoose(loose, graph, placeOf, stages);
@@ -203,7 +203,7 @@ function cut(
   { kind, stages, virtualStages }: Schedule,
   { pins = [] }: PipelineRequest,
 ): readonly number[] {
-  const seconds = wholeSeconds(graph, cluster);
+  const seconds = unshardedSeconds(graph, cluster);
   const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
   const own = units.map(() => 0);
   for (const [node, time] of seconds) {
@@ -254,7 +254,7 @@ function arrivals(
   return bytes.map((own) => runs * sendSeconds(own, stages, clusterSize(cluster) / stages, cluster));
 }
 
-function givenSizes(
+function stageSizes(
   units: readonly StageUnit[],
   parts: number,
   schedule: Schedule,

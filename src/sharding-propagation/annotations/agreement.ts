@@ -15,18 +15,18 @@ import { axesSize, deviceCount, type Mesh, type SubAxis } from '../mesh.js';
 import { type LayoutDemand, meets, type OperatorPin } from '../pin.js';
 
 /** The demands of pins on an operator, without their sources. */
-export type AskedOfOperator = Pick<OperatorPin, 'axes' | 'pieces' | 'eitherPiece' | 'without' | 'operands' | 'results'>;
+export type PinDemands = Pick<OperatorPin, 'axes' | 'pieces' | 'eitherPiece' | 'without' | 'operands' | 'results'>;
 
 /** The words by which a sentence tells the two sides of a contradiction apart. */
-export type TellingApart = readonly [first: string, second: string];
+export type SideWords = readonly [first: string, second: string];
 
 /** Why two pins of one operator contradict each other, as a sentence's end; null where they do not, directly. */
 export function contradiction(
-  first: AskedOfOperator,
-  second: AskedOfOperator,
+  first: PinDemands,
+  second: PinDemands,
   rule: FactorRule,
   mesh: Mesh,
-  apart: TellingApart = ['by the first', 'by the second'],
+  apart: SideWords = ['by the first', 'by the second'],
 ): string | null {
   return (
     sides(first.operands, second.operands, 'operand', mesh, apart) ??
@@ -38,7 +38,7 @@ export function contradiction(
 }
 
 /** Why one pin alone cannot hold: its notations cut the operator into more parts than there are devices. */
-export function tooManyParts(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): string | null {
+export function tooManyParts(asked: PinDemands, rule: FactorRule, mesh: Mesh): string | null {
   const counts = new Map<string, number>();
   for (const { factor, count } of factorClaims(asked, rule, mesh))
     if (!rule.factors.get(factor)?.streams) counts.set(factor, count);
@@ -62,14 +62,14 @@ export function demandText(demand: LayoutDemand, mesh: Mesh): string {
   return demand.kind === 'layout' ? layoutText(demand.layout, mesh) : `(${demand.counts.join(', ')})`;
 }
 
-type AskedLayouts = OperatorPin['operands'];
+type DemandedLayouts = OperatorPin['operands'];
 
 function sides(
-  first: AskedLayouts,
-  second: AskedLayouts,
+  first: DemandedLayouts,
+  second: DemandedLayouts,
   word: string,
   mesh: Mesh,
-  [here, there]: TellingApart,
+  [here, there]: SideWords,
 ): string | null {
   for (const [index, one] of (first ?? []).entries()) {
     const other = second?.[index];
@@ -87,11 +87,11 @@ interface Claim {
 }
 
 function factorClash(
-  first: AskedOfOperator,
-  second: AskedOfOperator,
+  first: PinDemands,
+  second: PinDemands,
   rule: FactorRule,
   mesh: Mesh,
-  [here, there]: TellingApart,
+  [here, there]: SideWords,
 ): string | null {
   const [ones, others] = [factorClaims(first, rule, mesh), factorClaims(second, rule, mesh)];
   const written = ({ count, axes }: Claim) =>
@@ -114,7 +114,7 @@ function streamed({ factor }: Claim, rule: FactorRule): boolean {
   return rule.factors.get(factor)?.streams === true;
 }
 
-function forbidden(first: AskedOfOperator, second: AskedOfOperator): string | null {
+function forbidden(first: PinDemands, second: PinDemands): string | null {
   const used = Object.entries(second.axes ?? {});
   for (const axis of first.without ?? []) {
     const [factor] = used.find(([, axes]) => axes.includes(axis)) ?? [];
@@ -127,7 +127,7 @@ function forbidden(first: AskedOfOperator, second: AskedOfOperator): string | nu
  * The statements of a pin about factors. Results count where nothing is summed over: else a scatter may add axes to them that the
  * factor itself does not have.
  */
-function factorClaims(asked: AskedOfOperator, rule: FactorRule, mesh: Mesh): readonly Claim[] {
+function factorClaims(asked: PinDemands, rule: FactorRule, mesh: Mesh): readonly Claim[] {
   const pieced = new Set(Object.keys(asked.pieces ?? {}));
   const direct = Object.entries(asked.axes ?? {}).flatMap(([factor, axes]): readonly Claim[] =>
     rule.factors.has(factor) ? [{ factor, count: axesSize(mesh, axes), axes }] : [],

@@ -228,10 +228,10 @@ function axesOfCuts(
       .sort((a, b) => b.weight - a.weight)
       .map(({ name }) => name),
   );
-  const told = shardOf.every((_, rank) =>
+  const isEqual = shardOf.every((_, rank) =>
     cuts.every((_, index) => partOf(rank, index) === indexOn(mesh, axes[index] ?? [], rank)),
   );
-  return told ? axes : null;
+  return isEqual ? axes : null;
 }
 
 /** Per sub-axis the distance between ranks that differ by one on it. */

@@ -9,7 +9,7 @@ import { groupBy } from '../../ir/group-by.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Mesh } from '../mesh.js';
 import type { OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
-import { type AskedOfOperator, contradiction, demandsAgree, demandText } from './agreement.js';
+import { contradiction, demandsAgree, demandText, type PinDemands } from './agreement.js';
 import { pinPlace } from './pin-error.js';
 
 /**
@@ -38,7 +38,7 @@ interface Clash {
 /** The demand of a pin on a node. */
 interface Demand {
   readonly pin: Pin;
-  readonly asked: AskedOfOperator;
+  readonly demands: PinDemands;
 }
 
 function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly Clash[] {
@@ -50,7 +50,7 @@ function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly
   };
   const tensors = new Map<string, TensorPin[]>();
   for (const pin of pins) {
-    if (pin.kind === 'operator') put(pin.node, { pin, asked: pin });
+    if (pin.kind === 'operator') put(pin.node, { pin, demands: pin });
     if (pin.kind === 'tensor') tensors.set(pin.tensor, [...(tensors.get(pin.tensor) ?? []), pin]);
   }
   for (const node of tensors.size > 0 ? graph.nodes : []) {
@@ -58,17 +58,17 @@ function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly
       names.map((name) => (name === tensor ? pin.demand : null));
     for (const tensor of new Set(node.outputs))
       for (const pin of tensors.get(tensor ?? '') ?? [])
-        put(node.name, { pin, asked: { results: at(node.outputs, tensor ?? '', pin) } });
+        put(node.name, { pin, demands: { results: at(node.outputs, tensor ?? '', pin) } });
     for (const tensor of new Set(node.inputs))
       for (const pin of graph.weights.has(tensor ?? '') ? (tensors.get(tensor ?? '') ?? []) : [])
-        put(node.name, { pin, asked: { operands: at(node.inputs, tensor ?? '', pin) } });
+        put(node.name, { pin, demands: { operands: at(node.inputs, tensor ?? '', pin) } });
   }
   const crowded = graph.nodes.filter((node) => (byNode.get(node.name)?.length ?? 0) > 1);
   return crowded.flatMap((node) => {
     const rule: FactorRule = ruleOf(viewOf(graph, node));
     return pairsOf(byNode.get(node.name) ?? []).flatMap(([one, other]): readonly Clash[] => {
       if (one.pin === other.pin) return [];
-      const problem = contradiction(one.asked, other.asked, rule, mesh);
+      const problem = contradiction(one.demands, other.demands, rule, mesh);
       return problem === null ? [] : [{ first: one.pin, second: other.pin, where: { node: node.name }, problem }];
     });
   });

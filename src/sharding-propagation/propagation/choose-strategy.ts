@@ -14,7 +14,7 @@ import {
   REPLICATED,
   type Strategy,
 } from '../strategy.js';
-import { axesOfCut, type Cut, type CutItem, placementOf, restrictCut, splitCut, WHOLE } from './cut.js';
+import { axesOfCut, type Cut, type CutItem, placementOf, restrictCut, splitCut, UNCUT } from './cut.js';
 import type { OperatorDemands } from './demands.js';
 import type { CellFactor, OperatorCells } from './operator-cells.js';
 import { pinCannotBeKept } from './refusals.js';
@@ -54,18 +54,18 @@ function* attempts(cells: OperatorCells, { cuts }: ResolvedCuts, options: Resolv
   const fixed = demands?.fixed;
   let rest = cuts;
   for (let factor = cuts.length - 1; factor >= 0; factor--) {
-    if ((rest[factor] ?? WHOLE).length === 0 || fixed?.has(factor)) continue;
-    rest = rest.map((cut, index) => (index === factor ? WHOLE : cut));
+    if ((rest[factor] ?? UNCUT).length === 0 || fixed?.has(factor)) continue;
+    rest = rest.map((cut, index) => (index === factor ? UNCUT : cut));
     yield rest;
   }
 }
 
 function placementsOf(cells: OperatorCells, cuts: readonly Cut[], mesh: Mesh): FactorAxes {
-  const expanded = cells.factors.some(({ kind }, at) => kind === 'expanded' && (cuts[at] ?? WHOLE).length > 0);
+  const expanded = cells.factors.some(({ kind }, at) => kind === 'expanded' && (cuts[at] ?? UNCUT).length > 0);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};
   cells.factors.forEach((factor, at) => {
-    const whole = cuts[at] ?? WHOLE;
+    const whole = cuts[at] ?? UNCUT;
     if (whole.length === 0) return;
     const inPieces = !expanded && (factor.kind === 'pass' || factor.kind === 'contracting');
     const placement = placementOf(factor.name, inPieces ? whole : majorRun(whole, factor), factor.size, mesh);
@@ -133,10 +133,10 @@ function scatterOf(cells: OperatorCells, cuts: readonly Cut[], pending: readonly
   if (!result || !tensor) return null;
   const wanted = [...pending].sort().join();
   for (const [at, dimension] of result.dims.entries()) {
-    const parts = splitCut(tensor.cuts[at] ?? WHOLE, dimension.sizes);
+    const parts = splitCut(tensor.cuts[at] ?? UNCUT, dimension.sizes);
     for (const [index, factor] of dimension.factors.entries()) {
-      const own = axesOfCut(cuts[factor] ?? WHOLE);
-      const here = axesOfCut(parts[index] ?? WHOLE);
+      const own = axesOfCut(cuts[factor] ?? UNCUT);
+      const here = axesOfCut(parts[index] ?? UNCUT);
       const name = cells.factors[factor]?.name;
       if (
         name !== undefined &&

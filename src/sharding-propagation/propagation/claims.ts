@@ -22,7 +22,7 @@ import {
   resizedCut,
   sameCut,
   splitCut,
-  WHOLE,
+  UNCUT,
 } from './cut.js';
 import { type CellDimension, type CellSide, mayTake, type OperatorCells } from './operator-cells.js';
 import { pinCannotBeKept } from './refusals.js';
@@ -136,7 +136,7 @@ function factorsOf(
 ): readonly (readonly [number, Cut])[] {
   const cuts = cutsOfLayout(demand.layout, mesh);
   return side.dims.flatMap((dimension, axis) => {
-    const cut = cuts[axis] ?? WHOLE;
+    const cut = cuts[axis] ?? UNCUT;
     const parts = splitCut(cut, dimension.sizes);
     if (!sameCut(joinCuts(parts, dimension.sizes), cut))
       throw refused(
@@ -146,7 +146,7 @@ function factorsOf(
       );
     return dimension.factors.map((factor, index) => {
       const size = cells.factors[factor]?.size ?? 1;
-      return [factor, resizedCut(parts[index] ?? WHOLE, dimension.sizes[index] ?? 1, size, mesh)] as const;
+      return [factor, resizedCut(parts[index] ?? UNCUT, dimension.sizes[index] ?? 1, size, mesh)] as const;
     });
   });
 }

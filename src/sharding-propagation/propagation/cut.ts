@@ -28,11 +28,11 @@ export interface CutItem {
 /** Major to minor; empty where nothing is sharded. */
 export type Cut = readonly CutItem[];
 
-export const WHOLE: Cut = [];
+export const UNCUT: Cut = [];
 
 /** A factor or dimension of `size` sharded at its major end, padded where the axes do not divide it. */
 export function plainCut(axes: readonly SubAxis[], size: number, mesh: Mesh): Cut {
-  if (axes.length === 0) return WHOLE;
+  if (axes.length === 0) return UNCUT;
   if (size % axesSize(mesh, axes) !== 0) return [{ axes, size, stride: 1 }];
   let stride = size;
   return axes.map((axis) => {
@@ -48,7 +48,7 @@ export function plainCut(axes: readonly SubAxis[], size: number, mesh: Mesh): Cu
 export function resizedCut(cut: Cut, from: number, to: number, mesh: Mesh): Cut {
   if (from === to || cut.length === 0) return cut;
   const axes = axesOfCut(cut);
-  return sameCut(cut, plainCut(axes, from, mesh)) ? plainCut(axes, to, mesh) : WHOLE;
+  return sameCut(cut, plainCut(axes, from, mesh)) ? plainCut(axes, to, mesh) : UNCUT;
 }
 
 /** One cut of all the factors that make a dimension, major to minor. */
@@ -58,7 +58,7 @@ export function joinCuts(cuts: readonly Cut[], sizes: readonly number[]): Cut {
   let below = 1;
   const items: CutItem[] = [];
   for (let index = cuts.length - 1; index >= 0; index--) {
-    const here = cuts[index] ?? WHOLE;
+    const here = cuts[index] ?? UNCUT;
     for (let item = here.length - 1; item >= 0; item--) items.unshift(scaled(here[item] as CutItem, below));
     below *= sizes[index] ?? 1;
   }
@@ -67,7 +67,7 @@ export function joinCuts(cuts: readonly Cut[], sizes: readonly number[]): Cut {
 
 /** The part of a dimension's cut within each of its factors. Items across two factors are left out. */
 export function splitCut(cut: Cut, sizes: readonly number[]): readonly Cut[] {
-  if (cut.length === 0) return sizes.map(() => WHOLE);
+  if (cut.length === 0) return sizes.map(() => UNCUT);
   if (sizes.length === 1) return [cut];
   const parts: CutItem[][] = sizes.map(() => []);
   let below = sizes.reduce((product, size) => product * size, 1);
@@ -170,7 +170,7 @@ export function layoutOfCuts(shape: readonly number[], cuts: readonly Cut[], mes
   const dims: Piece[][] = [];
   const extents: Extent[][] = [];
   shape.forEach((size, dimension) => {
-    const pieces = piecesOfCut(cuts[dimension] ?? WHOLE, size, mesh);
+    const pieces = piecesOfCut(cuts[dimension] ?? UNCUT, size, mesh);
     extents.push(
       pieces.map((piece) => ({ valid: piece.size, size: paddedSize(piece.size, axesSize(mesh, piece.axes)) })),
     );
@@ -182,7 +182,7 @@ export function layoutOfCuts(shape: readonly number[], cuts: readonly Cut[], mes
 /** Per dimension the cut of a layout. */
 export function cutsOfLayout(layout: Layout, mesh: Mesh): readonly Cut[] {
   return layout.dims.map((pieces, dimension) => {
-    if (pieces.every((piece) => piece.axes.length === 0)) return WHOLE;
+    if (pieces.every((piece) => piece.axes.length === 0)) return UNCUT;
     const parts = layout.extents?.[dimension];
     return parts ? paddedCut(pieces, parts, mesh) : cutOfDigits(digitsOf(pieces, mesh));
   });
@@ -267,7 +267,7 @@ function paddedPart(digits: ReturnType<typeof digitsOf>, { size, valid }: Extent
     const inner = cutOfDigits(digits.slice(leading.length)).filter((item) => item.stride * item.size <= unit);
     return [{ axes: leading, size: valid / unit, stride: unit }, ...inner];
   }
-  return WHOLE;
+  return UNCUT;
 }
 
 /** Goes through a cut; items that continue a refused item without a gap are refused with it. */

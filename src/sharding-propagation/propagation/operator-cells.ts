@@ -70,7 +70,7 @@ export interface OperatorCells {
 }
 
 /** The input of the tables. */
-export interface CellsQuestion {
+export interface CellsInput {
   readonly graph: Graph;
   readonly cuts: AllCuts;
   /** How many operands and graph outputs each tensor feeds. */
@@ -78,7 +78,7 @@ export interface CellsQuestion {
 }
 
 /** Makes the table of one operator after the other. Repeated layers have the same rules: their tables share what they can. */
-export function cellsMaker({ graph, cuts, readers }: CellsQuestion): (node: Node) => OperatorCells {
+export function cellsMaker({ graph, cuts, readers }: CellsInput): (node: Node) => OperatorCells {
   const known = new Map<FactorRule, Map<OperatorEntry, RuleCells>>();
   return (node) => {
     const view = viewOf(graph, node);

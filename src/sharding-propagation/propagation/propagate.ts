@@ -19,7 +19,7 @@ import type { Pin } from '../pin.js';
 import { axisRole, dataAxes, type FactorFamily } from '../roles.js';
 import type { Strategy } from '../strategy.js';
 import { chooseStrategy } from './choose-strategy.js';
-import { type Cut, type CutItem, plainCut, resizedCut, WHOLE } from './cut.js';
+import { type Cut, type CutItem, plainCut, resizedCut, UNCUT } from './cut.js';
 import { type Demands, demandsOf, type Overruled } from './demands.js';
 import { cellsMaker, type OperatorCells, TURNS, type WalkDirection } from './operator-cells.js';
 import type { Cause, FactorReason, Reasons } from './reasons.js';
@@ -169,7 +169,7 @@ class Propagating {
       for (const count of counts) {
         const tensor = this.cuts.of(count.result?.tensor ?? '');
         if (!count.result || !tensor) continue;
-        const cut = scatteredCut(cells, count, (at) => demands.fixed.get(at)?.cut ?? WHOLE, this.mesh);
+        const cut = scatteredCut(cells, count, (at) => demands.fixed.get(at)?.cut ?? UNCUT, this.mesh);
         const cause: Cause = { kind: 'pin', source: count.source };
         this.put(tensor, count.result.dimension, cut, () => cause, this.round);
       }
@@ -190,14 +190,14 @@ class Propagating {
   /** An input's dimension in so many parts: by its axes so far, and by axes that the input does not use, in the mesh's order. */
   private countedCut(tensor: TensorCuts, dimension: number, parts: number): Cut {
     const used = new Set(tensor.rounds.keys());
-    const axes = (tensor.cuts[dimension] ?? WHOLE).flatMap((item) => item.axes);
+    const axes = (tensor.cuts[dimension] ?? UNCUT).flatMap((item) => item.axes);
     let rest = parts / axesSize(this.mesh, axes);
     for (const { name, size } of this.mesh.axes.flatMap((axis) => axis.subAxes)) {
       if (used.has(name) || rest % size !== 0) continue;
       axes.push(name);
       rest /= size;
     }
-    return rest === 1 ? plainCut(axes, tensor.shape[dimension] ?? 1, this.mesh) : WHOLE;
+    return rest === 1 ? plainCut(axes, tensor.shape[dimension] ?? 1, this.mesh) : UNCUT;
   }
 
   /** Shards inputs over data axes: the batch over dp, the sequence over sp, where they divide them. */
@@ -239,7 +239,7 @@ class Propagating {
         let base = 1;
         for (let index = factors.length - 1; index >= 0; index--) {
           const size = cells.factors[factors[index] ?? -1]?.size ?? 1;
-          const cut = resizedCut(resolved.cuts[factors[index] ?? -1] ?? WHOLE, size, sizes[index] ?? 1, this.mesh);
+          const cut = resizedCut(resolved.cuts[factors[index] ?? -1] ?? UNCUT, size, sizes[index] ?? 1, this.mesh);
           if (cut.length > 0) this.carry(cells, factors[index] ?? -1, cut, tensor, dimension, base, resolved);
           base *= sizes[index] ?? 1;
         }

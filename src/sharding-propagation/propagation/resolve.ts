@@ -11,7 +11,7 @@
  */
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { PinSource } from '../pin.js';
-import { axesOfCut, type Cut, type CutItem, holds, mergeCuts, resizedCut, splitCut, WHOLE } from './cut.js';
+import { axesOfCut, type Cut, type CutItem, holds, mergeCuts, resizedCut, splitCut, UNCUT } from './cut.js';
 import type { OperatorDemands } from './demands.js';
 import { type CellSide, mayTake, type OperatorCells } from './operator-cells.js';
 import type { Cause } from './reasons.js';
@@ -52,7 +52,7 @@ export function resolveCuts(cells: OperatorCells, options: ResolveOptions): Reso
   const { mesh, demands, round, unsummed } = options;
   const found = contributions(cells, options);
   if (found.length === 0 && !demands) return NOTHING;
-  const cuts: Cut[] = cells.factors.map(() => WHOLE);
+  const cuts: Cut[] = cells.factors.map(() => UNCUT);
   const causes = new Map<SubAxis, Cause>();
   const rounds = new Map<SubAxis, number>();
   /** By axis: the factor that has it, or is to have it. */
@@ -84,7 +84,7 @@ export function resolveCuts(cells: OperatorCells, options: ResolveOptions): Reso
       (limit === null || holds(limit, item)) &&
       mayTake(cells, own, item, mesh) &&
       within(item);
-    const before = cuts[factor] ?? WHOLE;
+    const before = cuts[factor] ?? UNCUT;
     const after = mergeCuts(before, cut, own.size, accept);
     if (after === before) continue;
     cuts[factor] = after;
@@ -108,7 +108,7 @@ function contributions(cells: OperatorCells, { backward, mesh }: ResolveOptions)
     const tensor = side.cuts;
     if (!tensor || tensor.rounds.size === 0) continue;
     side.dims.forEach((dimension, at) => {
-      const cut = tensor.cuts[at] ?? WHOLE;
+      const cut = tensor.cuts[at] ?? UNCUT;
       if (cut.length === 0 || dimension.factors.length === 0) return;
       splitCut(cut, dimension.sizes).forEach((part, index) => {
         const factor = dimension.factors[index] ?? -1;
@@ -143,7 +143,7 @@ function countLimit(
   const made = counts.map(({ factors }) =>
     axesSize(
       mesh,
-      factors.flatMap((at) => axesOfCut(cuts[at] ?? WHOLE)),
+      factors.flatMap((at) => axesOfCut(cuts[at] ?? UNCUT)),
     ),
   );
   return (item) => {

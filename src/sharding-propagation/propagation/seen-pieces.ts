@@ -4,7 +4,7 @@
  */
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { ChoosePiece } from './claims.js';
-import { type Cut, joinCuts, plainCut, WHOLE } from './cut.js';
+import { type Cut, joinCuts, plainCut, UNCUT } from './cut.js';
 import type { CellFactor, OperatorCells } from './operator-cells.js';
 
 /** The most operators between a projection and the one that splits it: a bias, a quantisation, a view. */
@@ -18,7 +18,7 @@ export function pieceChooser(
 ): ChoosePiece {
   return (factor, axes) => {
     const own = cells.factors[factor];
-    if (!own) return WHOLE;
+    if (!own) return UNCUT;
     const seen = seenBelow(cells, factor, readers, FARTHEST);
     return (seen && cutInside(seen, axes, mesh)) ?? plainCut(axes, own.size, mesh);
   };
@@ -59,7 +59,7 @@ function cutInside(seen: readonly CellFactor[], axes: readonly SubAxis[], mesh: 
   const at = divided >= 0 ? divided : seen.findIndex(({ usable, size }) => usable && size > parts);
   if (at < 0 || divided === 0) return null;
   return joinCuts(
-    seen.map(({ size }, index) => (index === at ? plainCut(axes, size, mesh) : WHOLE)),
+    seen.map(({ size }, index) => (index === at ? plainCut(axes, size, mesh) : UNCUT)),
     seen.map(({ size }) => size),
   );
 }

@@ -10,11 +10,11 @@ import { axesSize, type Mesh, type SubAxis, subAxes } from '../mesh.js';
 import type { PinSource } from '../pin.js';
 import { dataAxes } from '../roles.js';
 import type { CountedFactors } from './claims.js';
-import { axesOfCut, type Cut, plainCut, WHOLE } from './cut.js';
+import { axesOfCut, type Cut, plainCut, UNCUT } from './cut.js';
 import { mayTake, type OperatorCells } from './operator-cells.js';
 import { pinCannotBeKept } from './refusals.js';
 
-export interface SplitQuestion {
+export interface SplitProblem {
   readonly cells: OperatorCells;
   readonly counts: readonly (CountedFactors & { readonly source: PinSource })[];
   /** The cut of each factor so far. */
@@ -28,24 +28,24 @@ export interface SplitQuestion {
 }
 
 /** Per counted factor its cut. @throws AutoparError `pin-cannot-be-kept` where the mesh's axes do not make the counts */
-export function splitCuts(question: SplitQuestion): ReadonlyMap<number, Cut> {
+export function splitCuts(question: SplitProblem): ReadonlyMap<number, Cut> {
   const { cells, counts, fixed, cuts, mesh, without } = question;
   const parts = partsByFactor(question);
   const chosen = new Map<number, Cut>();
   const kept = new Map<number, Cut>();
   for (const [factor, count] of parts) {
-    const present = cuts[factor] ?? WHOLE;
-    kept.set(factor, count % axesSize(mesh, axesOfCut(present)) === 0 ? present : WHOLE);
+    const present = cuts[factor] ?? UNCUT;
+    kept.set(factor, count % axesSize(mesh, axesOfCut(present)) === 0 ? present : UNCUT);
   }
   const used = new Set<SubAxis>([
     ...without,
-    ...[...fixed].flatMap((factor) => axesOfCut(cuts[factor] ?? WHOLE)),
+    ...[...fixed].flatMap((factor) => axesOfCut(cuts[factor] ?? UNCUT)),
     ...[...kept.values()].flatMap(axesOfCut),
   ]);
   for (const [factor, count] of parts) {
     const own = cells.factors[factor];
     if (!own) continue;
-    const present = kept.get(factor) ?? WHOLE;
+    const present = kept.get(factor) ?? UNCUT;
     const axes = [...axesOfCut(present)];
     let rest = count / axesSize(mesh, axes);
     for (const axis of preferredAxes(question, own.name)) {
@@ -65,7 +65,7 @@ export function splitCuts(question: SplitQuestion): ReadonlyMap<number, Cut> {
   }
   for (const { factors, parts: count, result } of counts) {
     if (result) continue;
-    const made = factors.map((factor) => chosen.get(factor) ?? cuts[factor] ?? WHOLE);
+    const made = factors.map((factor) => chosen.get(factor) ?? cuts[factor] ?? UNCUT);
     if (axesSize(mesh, made.flatMap(axesOfCut)) !== count)
       throw refused(
         question,
@@ -84,24 +84,24 @@ export function scatteredCut(
 ): Cut {
   const [factor = -1, ...others] = factors;
   const own = cells.factors[factor];
-  if (!own || others.length > 0) return WHOLE;
+  if (!own || others.length > 0) return UNCUT;
   const pending = cells.factors.flatMap(({ contracting }, at) => (contracting ? axesOfCut(cutOf(at)) : [])).sort();
   const axes = [...axesOfCut(cutOf(factor)), ...pending];
-  return axesSize(mesh, axes) === parts && own.size % parts === 0 ? plainCut(axes, own.size, mesh) : WHOLE;
+  return axesSize(mesh, axes) === parts && own.size % parts === 0 ? plainCut(axes, own.size, mesh) : UNCUT;
 }
 
 /** Parts of each factor that is not fixed: a dimension's go to its major factors first. */
-function partsByFactor({ cells, counts, fixed, cuts, mesh }: SplitQuestion): ReadonlyMap<number, number> {
+function partsByFactor({ cells, counts, fixed, cuts, mesh }: SplitProblem): ReadonlyMap<number, number> {
   const parts = new Map<number, number>();
   // A factor alone in a dimension, or in one that stays whole, is known at once; results of sums give the rest.
-  const order = ({ result, ...count }: CountedFactors) => (result ? 2 : isTold(count) ? 0 : 1);
-  const told = [...counts].sort((a, b) => order(a) - order(b));
-  for (const count of told) {
+  const order = ({ result, ...count }: CountedFactors) => (result ? 2 : isDetermined(count) ? 0 : 1);
+  const determinedFirst = [...counts].sort((a, b) => order(a) - order(b));
+  for (const count of determinedFirst) {
     let rest = count.parts;
     for (const factor of count.factors) {
       const own = cells.factors[factor];
       if (!own) continue;
-      const known = fixed.has(factor) ? axesSize(mesh, axesOfCut(cuts[factor] ?? WHOLE)) : parts.get(factor);
+      const known = fixed.has(factor) ? axesSize(mesh, axesOfCut(cuts[factor] ?? UNCUT)) : parts.get(factor);
       const only = count.factors.length === 1;
       const taken = known ?? (own.usable || only ? (only ? rest : greatestDivisor(rest, own.size)) : 1);
       if (!fixed.has(factor)) parts.set(factor, taken);
@@ -111,7 +111,7 @@ function partsByFactor({ cells, counts, fixed, cuts, mesh }: SplitQuestion): Rea
   return parts;
 }
 
-function isTold({ factors, parts }: Pick<CountedFactors, 'factors' | 'parts'>): boolean {
+function isDetermined({ factors, parts }: Pick<CountedFactors, 'factors' | 'parts'>): boolean {
   return factors.length === 1 || parts === 1;
 }
 
@@ -120,7 +120,7 @@ function greatestDivisor(a: number, b: number): number {
 }
 
 function preferredAxes(
-  { mesh, batch }: SplitQuestion,
+  { mesh, batch }: SplitProblem,
   factor: string,
 ): readonly { readonly name: SubAxis; readonly size: number }[] {
   const all = subAxes(mesh);
@@ -129,7 +129,7 @@ function preferredAxes(
   return [...all.filter((axis) => !data.has(axis.name)), ...all.filter((axis) => data.has(axis.name))];
 }
 
-function refused({ cells, counts }: SplitQuestion, problem: string) {
+function refused({ cells, counts }: SplitProblem, problem: string) {
   const sources = [...new Set(counts.map(({ source }) => source))];
   return pinCannotBeKept(
     `${cells.view.op} ${cells.node.name}`,

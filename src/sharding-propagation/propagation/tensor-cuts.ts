@@ -5,7 +5,7 @@
 import type { Graph } from '../../ir/graph.js';
 import type { Layout } from '../layout.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
-import { axesOfCut, type Cut, type CutItem, holds, layoutOfCuts, mergeCuts, WHOLE } from './cut.js';
+import { axesOfCut, type Cut, type CutItem, holds, layoutOfCuts, mergeCuts, UNCUT } from './cut.js';
 import type { Cause, TensorReason } from './reasons.js';
 
 /** A pin's limit on a tensor's dimension: just this cut, or a number of parts. */
@@ -47,7 +47,7 @@ export class AllCuts {
     const made: TensorCuts = {
       name: tensor,
       shape: type.shape,
-      cuts: type.shape.map(() => WHOLE),
+      cuts: type.shape.map(() => UNCUT),
       limits: null,
       reasons: [],
       rounds: new Map(),
@@ -64,7 +64,7 @@ export class AllCuts {
     cause: (item: CutItem) => Cause,
     round: number,
   ): readonly string[] {
-    const before = tensor.cuts[dimension] ?? WHOLE;
+    const before = tensor.cuts[dimension] ?? UNCUT;
     const limit = tensor.limits?.[dimension];
     let parts = limit?.kind === 'parts' ? axesSize(this.mesh, axesOfCut(before)) : 1;
     const accept = (item: CutItem) => {

@@ -406,7 +406,7 @@ class Solving {
     this.states = states;
     this.cost = cost;
     this.companion?.best(cost);
-    this.tell();
+    this.report();
   }
 
   /** A bound on assignments that may still be better holds for all where it is not above the best. */
@@ -417,10 +417,10 @@ class Solving {
     if (whole <= this.bound) return;
     this.bound = whole;
     if (this.seconds() - this.notedAt < NOTE_SECONDS) return;
-    this.tell();
+    this.report();
   }
 
-  private tell(): void {
+  private report(): void {
     this.notedAt = this.seconds();
     this.note(this.answer());
   }

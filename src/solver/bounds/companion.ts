@@ -40,15 +40,15 @@ export interface Companion {
 
 /** The companion at the other end of a port. */
 export function companionAt(port: MessagePort): Companion {
-  const tell = (told: CompanionMessage) => port.postMessage(told);
+  const send = (received: CompanionMessage) => port.postMessage(received);
   return {
     *found() {
-      for (let told = receiveMessageOnPort(port); told; told = receiveMessageOnPort(port))
-        yield told.message as CompanionAnswer;
+      for (let received = receiveMessageOnPort(port); received; received = receiveMessageOnPort(port))
+        yield received.message as CompanionAnswer;
     },
-    advise: (depth, advice) => tell({ kind: 'advice', depth, advice }),
-    descend: (problem, constant) => tell({ kind: 'level', problem, constant }),
-    best: (cost) => tell({ kind: 'best', cost }),
+    advise: (depth, advice) => send({ kind: 'advice', depth, advice }),
+    descend: (problem, constant) => send({ kind: 'level', problem, constant }),
+    best: (cost) => send({ kind: 'best', cost }),
   };
 }
 
@@ -66,9 +66,9 @@ export function accompany(
   problem: LimitedProblem,
   port: MessagePort,
   seconds: number,
-  tell: (found: CompanionAnswer) => void,
+  send: (found: CompanionAnswer) => void,
 ): void {
-  new Accompanying(port, seconds, tell).run(problem);
+  new Accompanying(port, seconds, send).run(problem);
 }
 
 class Accompanying {
@@ -96,8 +96,8 @@ class Accompanying {
   }
 
   private heed(): void {
-    for (let told = receiveMessageOnPort(this.port); told; told = receiveMessageOnPort(this.port)) {
-      const message = told.message as CompanionMessage;
+    for (let received = receiveMessageOnPort(this.port); received; received = receiveMessageOnPort(this.port)) {
+      const message = received.message as CompanionMessage;
       if (message.kind === 'best') this.cost = Math.min(this.cost, message.cost);
       else if (message.kind === 'advice') {
         const place = this.places[message.depth];

@@ -104,11 +104,11 @@ function solvedByThread(task: Task, { signal, better }: SolveFollowing): Promise
       best = joined(found);
       better?.(best);
     };
-    worker.on('message', (told: SolveMessage) => {
-      if (told.kind === 'better') take(told.answer);
-      else if (told.kind === 'done') answer(() => resolve(joined(told.answer)));
-      else if (told.kind === 'impossible') answer(() => reject(new NoAssignment(told.message)));
-      else if (told.kind === 'failed') answer(() => reject(told.error));
+    worker.on('message', (message: SolveMessage) => {
+      if (message.kind === 'better') take(message.answer);
+      else if (message.kind === 'done') answer(() => resolve(joined(message.answer)));
+      else if (message.kind === 'impossible') answer(() => reject(new NoAssignment(message.message)));
+      else if (message.kind === 'failed') answer(() => reject(message.error));
     });
     companion?.on('message', ({ states, cost }: CompanionAnswer) => {
       if (cost < best.cost) take({ states, cost, bound: -Infinity });

@@ -9,13 +9,13 @@ import { loadSolver } from './integer-solvers.js';
 import type { SolveMessage, Task } from './solve-apart.js';
 
 const { problem, effort, solver, port } = workerData as Task & { readonly port?: MessagePort };
-const tell = (told: SolveMessage) => parentPort?.postMessage(told);
+const send = (message: SolveMessage) => parentPort?.postMessage(message);
 try {
   const integer = solver === 'none' ? null : await loadSolver(solver);
-  const better = (answer: Answer) => tell({ kind: 'better', answer });
-  tell({ kind: 'done', answer: boundedSearch(problem, effort, integer, better, port ? companionAt(port) : null) });
+  const better = (answer: Answer) => send({ kind: 'better', answer });
+  send({ kind: 'done', answer: boundedSearch(problem, effort, integer, better, port ? companionAt(port) : null) });
 } catch (error) {
-  if (error instanceof NoAssignment) tell({ kind: 'impossible', message: error.message });
-  else tell({ kind: 'failed', error });
+  if (error instanceof NoAssignment) send({ kind: 'impossible', message: error.message });
+  else send({ kind: 'failed', error });
 }
 port?.close();

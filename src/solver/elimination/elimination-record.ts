@@ -75,7 +75,7 @@ export class StateLists {
       const of = found[parent];
       found.push(
         of
-          ? algebra.keptBy(number).states.map((state) => of[state] as number)
+          ? algebra.remainingBy(number).states.map((state) => of[state] as number)
           : Array.from({ length: number }, (_, state) => state),
       );
     }

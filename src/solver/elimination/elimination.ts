@@ -88,7 +88,7 @@ function* eliminating(
 }
 
 /** A factor as elimination holds it. */
-interface HeldTerm {
+interface FactorTerm {
   readonly variables: readonly number[];
   readonly term: TableTerm;
 }
@@ -104,7 +104,7 @@ const MANY = 6;
 
 class Elimination {
   readonly record: EliminationRecord;
-  private readonly factorsOf: Set<HeldTerm>[];
+  private readonly factorsOf: Set<FactorTerm>[];
   private readonly order: EliminationOrder;
   /** For crowded variables: the number of tables down to which there is nothing to look at. */
   private readonly dueAt = new Map<number, number>();
@@ -156,21 +156,21 @@ class Elimination {
       this.constants.push(term);
       return;
     }
-    const held: HeldTerm = { variables, term };
+    const held: FactorTerm = { variables, term };
     for (const variable of variables) this.hold(variable, held);
   }
 
-  private hold(variable: number, held: HeldTerm): void {
+  private hold(variable: number, held: FactorTerm): void {
     this.factorsOf[variable]?.add(held);
     this.margins[variable]?.add(this.comparedIn(variable, held));
   }
 
-  private release(variable: number, held: HeldTerm): void {
+  private release(variable: number, held: FactorTerm): void {
     this.factorsOf[variable]?.delete(held);
     this.margins[variable]?.remove(this.comparedIn(variable, held));
   }
 
-  private comparedIn(variable: number, { term, variables }: HeldTerm): ComparedTable {
+  private comparedIn(variable: number, { term, variables }: FactorTerm): ComparedTable {
     return this.algebra.toCompare(term, variables.indexOf(variable));
   }
 
@@ -212,9 +212,9 @@ class Elimination {
   }
 
   /** As few groups of factors as first-fit gives, whose tables are small enough. */
-  private parts(variable: number, factors: readonly HeldTerm[]): readonly (readonly HeldTerm[])[] {
-    const groups: { readonly factors: HeldTerm[]; readonly scope: Set<number> }[] = [];
-    const entries = (factor: HeldTerm) => this.algebra.table(factor.term).values.length;
+  private parts(variable: number, factors: readonly FactorTerm[]): readonly (readonly FactorTerm[])[] {
+    const groups: { readonly factors: FactorTerm[]; readonly scope: Set<number> }[] = [];
+    const entries = (factor: FactorTerm) => this.algebra.table(factor.term).values.length;
     for (const factor of [...factors].sort((a, b) => entries(b) - entries(a))) {
       const group = groups.find(({ scope }) =>
         this.fits(variable, new Set([...scope, ...scopeOf(variable, [factor])])),
@@ -234,7 +234,7 @@ class Elimination {
    * the same, and the sum of their minima is nearer to the minimum of the sum (max-marginal matching: Ihler, Flerova, Dechter
    * and Otten, UAI 2012).
    */
-  private levelled(variable: number, parts: readonly (readonly HeldTerm[])[]): readonly (readonly HeldTerm[])[] {
+  private levelled(variable: number, parts: readonly (readonly FactorTerm[])[]): readonly (readonly FactorTerm[])[] {
     const [first, ...others] = parts;
     if (!first || others.length === 0) return parts;
     const scopes = others.map((part) => scopeOf(variable, part));
@@ -246,7 +246,7 @@ class Elimination {
   }
 
   /** Tables over some variables, whose sum is the least that factors cost by their states. */
-  private marginal(factors: readonly HeldTerm[], shared: readonly number[]): readonly TableOperand[] {
+  private marginal(factors: readonly FactorTerm[], shared: readonly number[]): readonly TableOperand[] {
     let left = factors;
     for (const other of scopeOf(-1, factors)) {
       if (shared.includes(other)) continue;
@@ -258,7 +258,7 @@ class Elimination {
     return operandsOf(left, shared);
   }
 
-  private minimise(variable: number, factors: readonly HeldTerm[], scope: ReadonlySet<number>): void {
+  private minimise(variable: number, factors: readonly FactorTerm[], scope: ReadonlySet<number>): void {
     if (factors.length === 0) return;
     const neighbours = [...scope].sort((a, b) => a - b);
     this.work += neighbours.reduce((product, other) => product * this.sizeOf(other), this.sizeOf(variable));
@@ -305,7 +305,7 @@ class Elimination {
     // In the order in which they came: scopes follow from it, and with them the order of the next steps.
     for (const factor of [...held]) {
       const term = this.algebra.restrict(factor.term, factor.variables.indexOf(variable), kept);
-      const smaller: HeldTerm = { variables: factor.variables, term };
+      const smaller: FactorTerm = { variables: factor.variables, term };
       for (const other of factor.variables) {
         this.release(other, factor);
         this.hold(other, smaller);
@@ -315,7 +315,7 @@ class Elimination {
     return scopeOf(variable, held);
   }
 
-  private marginsOf(variable: number, held: Iterable<HeldTerm>): Margins {
+  private marginsOf(variable: number, held: Iterable<FactorTerm>): Margins {
     const known = this.margins[variable];
     if (known) return known;
     const margins = new Margins(this.sizeOf(variable));
@@ -333,7 +333,7 @@ class Elimination {
 }
 
 /** Factors by the places of their variables in a list. */
-function operandsOf(factors: readonly HeldTerm[], variables: readonly number[]): readonly TableOperand[] {
+function operandsOf(factors: readonly FactorTerm[], variables: readonly number[]): readonly TableOperand[] {
   const locals = new Map(variables.map((variable, index) => [variable, index]));
   return inOrder(factors, termOf).map(({ term, variables: own }) => ({
     term,
@@ -341,12 +341,12 @@ function operandsOf(factors: readonly HeldTerm[], variables: readonly number[]):
   }));
 }
 
-function termOf({ term }: HeldTerm): TableTerm {
+function termOf({ term }: FactorTerm): TableTerm {
   return term;
 }
 
 /** The neighbours of a variable in some factors, in order of appearance. */
-function scopeOf(variable: number, factors: Iterable<HeldTerm>): Set<number> {
+function scopeOf(variable: number, factors: Iterable<FactorTerm>): Set<number> {
   const scope = new Set<number>();
   for (const factor of factors) for (const other of factor.variables) scope.add(other);
   scope.delete(variable);

@@ -26,7 +26,7 @@ interface TableOfCompared {
 }
 
 /** The states of a variable that stay, ascending. */
-export interface KeptStates {
+export interface RemainingStates {
   /** Number of the comparison that found them. */
   readonly comparison: number;
   readonly states: readonly number[];
@@ -59,7 +59,7 @@ export class TableAlgebra {
   private comparisons = new Map<string, number>();
   /** Comparisons that dropped nothing, by key: they are not made again, but forgotten where a table has changed. */
   private vain = new Map<string, readonly TableOfCompared[]>();
-  private kept: KeptStates[] = [];
+  private kept: RemainingStates[] = [];
   private made: MadeTable[] = [];
   /** By term, then by dimension. */
   private compared: ComparedTable[][] = [];
@@ -99,12 +99,12 @@ export class TableAlgebra {
   }
 
   /** The states that a comparison kept. */
-  keptBy(comparison: number): KeptStates {
-    return this.kept[comparison] as KeptStates;
+  remainingBy(comparison: number): RemainingStates {
+    return this.kept[comparison] as RemainingStates;
   }
 
   /** Keeps some states of one dimension. */
-  restrict(of: TableTerm, dimension: number, { comparison }: KeptStates): TableTerm {
+  restrict(of: TableTerm, dimension: number, { comparison }: RemainingStates): TableTerm {
     const key = `r${of}.${dimension}:${comparison}`;
     const known = this.terms.get(key);
     if (known !== undefined) return known;
@@ -143,11 +143,11 @@ export class TableAlgebra {
   }
 
   /** States of a variable that no other state dominates (dominance.ts). */
-  undominated(operands: readonly TableOfCompared[]): KeptStates {
+  undominated(operands: readonly TableOfCompared[]): RemainingStates {
     let key = '';
     for (const { term, position } of operands) key += `${term}.${position}+`;
     const known = this.comparisons.get(key);
-    if (known !== undefined) return this.keptBy(known);
+    if (known !== undefined) return this.remainingBy(known);
     const comparison = this.kept.length;
     const { states, isAll } = this.compare(operands);
     const found = { comparison, states };
@@ -181,7 +181,7 @@ export class TableAlgebra {
       if (made.kind === 'compared') {
         if (!made.operands.some(({ term }) => changed.has(term))) continue;
         const { states } = this.compare(made.operands);
-        if (states.join() === this.keptBy(made.into).states.join()) continue;
+        if (states.join() === this.remainingBy(made.into).states.join()) continue;
         this.kept[made.into] = { comparison: made.into, states };
         decided.add(made.into);
         continue;
@@ -219,7 +219,7 @@ export class TableAlgebra {
 
   private make(made: Exclude<MadeTable, { kind: 'compared' }>): CostTable {
     if (made.kind === 'restricted')
-      return restricted(this.table(made.of), made.dimension, this.keptBy(made.kept).states);
+      return restricted(this.table(made.of), made.dimension, this.remainingBy(made.kept).states);
     if (made.kind === 'levelled')
       return levelled(
         made.parts.map((part) => this.summands(part)),

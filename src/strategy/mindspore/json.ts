@@ -182,9 +182,9 @@ function namedLayouts(item: ValueItem, key: string, file: string): readonly Name
     });
 }
 
-const whole = { type: 'integer' } as const;
+const integer = { type: 'integer' } as const;
 const count = { type: 'integer', minimum: 0 } as const;
-const wholes = { type: 'array', items: whole } as const;
+const integers = { type: 'array', items: integer } as const;
 const parts = { type: 'array', items: { type: 'integer', minimum: 1 } } as const;
 
 function record(properties: Readonly<Record<string, object>>, optionalKeys: readonly string[] = []): object {
@@ -195,7 +195,7 @@ const STRATEGY = record({ stage: count, parallel_strategy: { type: 'array', item
 const VALUE = mapOf(
   record({
     dev_matrix: parts,
-    tensor_map: { type: 'array', items: wholes },
+    tensor_map: { type: 'array', items: integers },
     interleaved_parallel: { type: 'boolean' },
     alias_name: { type: 'array', items: { type: 'string' } },
   }),
@@ -211,13 +211,13 @@ const SCHEMA = record(
       record(
         {
           dev_matrix: parts,
-          tensor_map: wholes,
+          tensor_map: integers,
           tensor_shape: { type: 'array', items: count },
-          param_split_shape: wholes,
-          indices_offset: wholes,
-          field: whole,
-          opt_weight_shard_step: whole,
-          opt_weight_shard_size: whole,
+          param_split_shape: integers,
+          indices_offset: integers,
+          field: integer,
+          opt_weight_shard_step: integer,
+          opt_weight_shard_size: integer,
         },
         ['tensor_shape', 'param_split_shape', 'indices_offset'],
       ),

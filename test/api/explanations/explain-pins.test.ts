@@ -11,7 +11,7 @@ import { openReplanning } from '../../../src/api/planning/replan.js';
 import { readAnnotations, writeAnnotations } from '../../../src/api/requests/annotations.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { candidatesOf } from '../../../src/search/candidates.js';
-import { operatorQuestions } from '../../../src/search/operator-questions.js';
+import { operatorFactsOf } from '../../../src/search/operator-facts.js';
 import { placementKey } from '../../../src/search/pin-prices.js';
 import { makeMesh } from '../../../src/sharding-propagation/mesh.js';
 import { factorsOf } from '../../../src/strategy/plan-pins.js';
@@ -44,7 +44,7 @@ test('the price of a pin is the cost of planning with it, and no other pin on th
   const node = imported.graph.nodes.find(({ name }) => name === dearest?.operator);
   if (!dearest || !node) throw new Error('no operator');
   const { strategies } = candidatesOf({
-    ...operatorQuestions(imported.graph)(node),
+    ...operatorFactsOf(imported.graph)(node),
     mesh,
     cluster: parseCluster(CLUSTER, undefined),
     axes: 'roles',

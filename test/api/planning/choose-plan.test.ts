@@ -15,7 +15,7 @@ import { importModel } from '../../../src/api/models/import.js';
 import { type Training, trainedModel } from '../../../src/api/models/training.js';
 import { importedFor } from '../../../src/api/models/training-form.js';
 import { plan } from '../../../src/api/plan.js';
-import { askedOf } from '../../../src/api/planning/proposals.js';
+import { proposalOptions } from '../../../src/api/planning/proposals.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Graph } from '../../../src/ir/graph.js';
@@ -195,7 +195,7 @@ const CONFIGURATION: StepConfiguration = {
 
 test('a proposal is asked for in the words of options, its stages and layers by name', (t) => {
   const graph = findLayers(gpt(6, 8));
-  t.deepEqual(askedOf(CONFIGURATION, graph, {}), {
+  t.deepEqual(proposalOptions(CONFIGURATION, graph, {}), {
     degrees: { dp: 2, tp: 1, pp: 2 },
     schedule: 'interleaved-1f1b',
     virtualStages: 2,
@@ -211,13 +211,13 @@ test('a proposal is asked for in the words of options, its stages and layers by 
     recompute: 'none',
     offload: 'none',
   };
-  t.deepEqual(askedOf({ ...inferring, virtualStages: 1, stageLayers: [2, 4] }, graph, {}), {
+  t.deepEqual(proposalOptions({ ...inferring, virtualStages: 1, stageLayers: [2, 4] }, graph, {}), {
     degrees: { dp: 2, tp: 1, pp: 2 },
     stages: 'E t*2 | t*4 H',
   });
   const { stageLayers: _, ...even } = CONFIGURATION;
   const one = { ...even, degrees: { ...even.degrees, pp: 1, dp: 4 }, virtualStages: 1, recomputedLayers: [2], zero: 0 };
-  t.deepEqual(askedOf(one as StepConfiguration, graph, { zero: 3 }), {
+  t.deepEqual(proposalOptions(one as StepConfiguration, graph, { zero: 3 }), {
     degrees: { dp: 4, tp: 1 },
     zero: 3,
     recompute: 'full:0-1',

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { compiledModel } from '../../../src/api/models/compiled-model.js';
 import { readSource } from '../../../src/api/output/folder.js';
 import { bigPlan } from '../../../src/api/rehearsal/big-plan.js';
-import { checkModel } from '../../../src/api/rehearsal/said-model.js';
+import { checkModel } from '../../../src/api/rehearsal/stated-model.js';
 import { rehearse } from '../../../src/api/rehearse.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import { checkStages } from '../../../src/partition/check.js';

@@ -31,7 +31,7 @@ test('after the layers the head holds its input and the logits; of attention in 
   t.is(last.transient, 2 * s * (h + sizes.vocabulary));
   t.is(last.saved, 0);
   const parts = partBytes(model, { ...inference, attention: 'parts' });
-  t.is((parts.layers[0]?.kept.transient ?? 0) - (layers[0]?.kept.transient ?? 0), 2 * 2 * heads * s * s);
+  t.is((parts.layers[0]?.stored.transient ?? 0) - (layers[0]?.stored.transient ?? 0), 2 * 2 * heads * s * s);
 });
 
 test('a model file that infers has room for its activations', async (t) => {

@@ -2,13 +2,13 @@ import test from 'ava';
 import fc from 'fast-check';
 import type { SourceDimension, SourceValue } from '../../../src/ir/onnx/model.js';
 import { boundShape, freeDimensions } from '../../../src/ir/passes/dims.js';
-import { bindDimensions, type GivenDimensions } from '../../../src/ir/passes/input-dimensions.js';
+import { bindDimensions, type RequestedDimensions } from '../../../src/ir/passes/input-dimensions.js';
 
 function input(name: string, shape: readonly SourceDimension[] | null): SourceValue {
   return { name, dtype: 'float32', shape };
 }
 
-function shapesOf(inputs: readonly SourceValue[], given: GivenDimensions): readonly (readonly number[] | null)[] {
+function shapesOf(inputs: readonly SourceValue[], given: RequestedDimensions): readonly (readonly number[] | null)[] {
   const bound = bindDimensions(inputs, given, 'm.onnx');
   return bound.inputs.map(({ shape }) => boundShape(shape, bound.named));
 }
@@ -67,7 +67,7 @@ test('an open dimension without a name is listed by its place', (t) => {
   t.deepEqual([...freeDimensions([input('x', [null, 'N'])], new Map()).keys()], ['x[0]', 'N']);
 });
 
-const refusals: Readonly<Record<string, { given: GivenDimensions; code: string; says: RegExp }>> = {
+const refusals: Readonly<Record<string, { given: RequestedDimensions; code: string; says: RegExp }>> = {
   'an input that is not there': {
     given: { dims: { 'z[0]': 2 } },
     code: 'unknown-input',

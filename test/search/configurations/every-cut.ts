@@ -257,7 +257,7 @@ export function fastest(problem: CutProblem): number {
 /** The same of even stages, which may have parts of layers of several classes. */
 export function fastestEven(problem: CutProblem): number {
   const { model, configuration, isMixed } = problem;
-  const own = stageLayers(model, configuration).map(({ kept, recomputed }) =>
+  const own = stageLayers(model, configuration).map(({ stored: kept, recomputed }) =>
     Math.round([...kept, ...recomputed].reduce((sum, count) => sum + count, 0)),
   );
   const mixed = choices(own).map((recomputedLayers) => ({ ...configuration, recomputedLayers }));

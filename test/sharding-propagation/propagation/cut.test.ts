@@ -16,7 +16,7 @@ import {
   plainCut,
   sameCut,
   splitCut,
-  WHOLE,
+  UNCUT,
 } from '../../../src/sharding-propagation/propagation/cut.js';
 import { reshardCases, unevenCases } from '../random-layouts.js';
 
@@ -55,22 +55,22 @@ test('a dimension of several factors is taken apart and put together again', (t)
 
 test('what lies across two factors is in neither, nor is what continues it', (t) => {
   const cut = plainCut(['tp.0', 'tp.1'], 12, MESH);
-  t.deepEqual(splitCut(cut, [4, 3]), [cut.map((item) => ({ ...item, stride: item.stride / 3 })), WHOLE]);
-  t.deepEqual(splitCut(cut, [3, 4]), [WHOLE, WHOLE]);
+  t.deepEqual(splitCut(cut, [4, 3]), [cut.map((item) => ({ ...item, stride: item.stride / 3 })), UNCUT]);
+  t.deepEqual(splitCut(cut, [3, 4]), [UNCUT, UNCUT]);
 });
 
 test('disjoint cuts join in either order; what collides does not, nor what continues it', (t) => {
   const anything = () => true;
-  const batch = joinCuts([plainCut(['dp'], 8, MESH), WHOLE], [8, 64]);
-  const sequence = joinCuts([WHOLE, plainCut(['tp.0', 'tp.1'], 64, MESH)], [8, 64]);
+  const batch = joinCuts([plainCut(['dp'], 8, MESH), UNCUT], [8, 64]);
+  const sequence = joinCuts([UNCUT, plainCut(['tp.0', 'tp.1'], 64, MESH)], [8, 64]);
   t.true(sameCut(mergeCuts(batch, sequence, 512, anything), mergeCuts(sequence, batch, 512, anything)));
   const first = plainCut(['dp'], 512, MESH);
   t.is(mergeCuts(first, plainCut(['tp.0', 'tp.1'], 512, MESH), 512, anything), first);
   const longer = mergeCuts(first, plainCut(['dp', 'tp.0'], 512, MESH), 512, anything);
   t.true(sameCut(longer, plainCut(['dp', 'tp.0'], 512, MESH)), 'the longer of two that agree');
   t.is(
-    mergeCuts(WHOLE, plainCut(['dp', 'tp.0'], 512, MESH), 512, ({ axes }) => !axes.includes('dp')),
-    WHOLE,
+    mergeCuts(UNCUT, plainCut(['dp', 'tp.0'], 512, MESH), 512, ({ axes }) => !axes.includes('dp')),
+    UNCUT,
   );
 });
 
@@ -90,7 +90,7 @@ test('a padded unit takes over from the first of its axes', (t) => {
 });
 
 test('a strategy says a cut in pieces where it lies further in', (t) => {
-  const [inner = WHOLE] = cutsOfLayout(parseLayout('[(3 | 64:tp)]', [192], MESH), MESH);
+  const [inner = UNCUT] = cutsOfLayout(parseLayout('[(3 | 64:tp)]', [192], MESH), MESH);
   const { axes, sizes } = placementOf('n', inner, 192, MESH);
   t.deepEqual({ axes, sizes }, { axes: { 'n.1': ['tp.0', 'tp.1'] }, sizes: [3, 64] });
   t.true(sameCut(cutOfPlacement('n', 192, axes, { n: sizes ?? [] }, MESH), inner));

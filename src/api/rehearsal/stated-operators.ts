@@ -37,6 +37,6 @@ export function checkOperators(plan: Plan, graph: Graph): void {
     }
 }
 
-function contradiction(said: string, node?: string): ReturnType<typeof unfit> {
-  return unfit('plan-contradicts-itself', `the plan says that ${said}`, node === undefined ? {} : { node });
+function contradiction(stated: string, node?: string): ReturnType<typeof unfit> {
+  return unfit('plan-contradicts-itself', `the plan says that ${stated}`, node === undefined ? {} : { node });
 }

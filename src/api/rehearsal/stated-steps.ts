@@ -20,12 +20,12 @@ export function checkSteps(
   for (const [index, { tensor, readers }] of assignment.sharedReshards.entries()) {
     const texts = readers.map(readerText);
     const own = Object.hasOwn(redistributions, tensor) ? redistributions[tensor] : undefined;
-    const said = own?.find((entry) => entry.readers.some((reader) => texts.includes(reader)))?.steps;
+    const stated = own?.find((entry) => entry.readers.some((reader) => texts.includes(reader)))?.steps;
     const taken = steps[index] ?? [];
-    if (said === undefined || said.join() === taken.join()) continue;
+    if (stated === undefined || stated.join() === taken.join()) continue;
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} comes to ${texts.join(', ')} by ${stepsText(said)}, its layouts make it ` +
+      `the plan says that tensor ${tensor} comes to ${texts.join(', ')} by ${stepsText(stated)}, its layouts make it ` +
         `${stepsText(taken)}`,
       { tensor },
     );

@@ -23,7 +23,7 @@ export const RANDOM: ReadonlySet<string> = new Set([
  */
 const NEVER_MERGED: ReadonlySet<string> = new Set([...RANDOM, 'DequantizeLinear']);
 
-export class KeptOperators {
+export class ResolvedOperators {
   private readonly kept: DraftOperator[] = [];
   private readonly makers = new Map<string, DraftOperator>();
   private readonly merged = new Map<string, DraftOperator>();

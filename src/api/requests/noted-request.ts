@@ -15,7 +15,7 @@ import type { ImportedModel } from '../models/import.js';
 import type { ConfiguredRecompute } from '../parallel-config/config-options.js';
 import type { Decisions } from './decisions.js';
 
-interface AskedRequest {
+interface NotedRequest {
   readonly requested: PlanRequest;
   readonly notes: readonly string[];
 }
@@ -30,7 +30,7 @@ export function requestOf(
   config: Decisions['config'],
   { graph, training }: Pick<ImportedModel, 'graph' | 'training'>,
   mode: SearchMode,
-): AskedRequest {
+): NotedRequest {
   const asked = requestIn(options);
   const { recompute = null, spMethod = null, tpSequence = 'auto', offload = null, interleave = 1 } = config ?? {};
   const { gradientBuckets = null, bucketBytes = null } = config ?? {};

@@ -11,7 +11,7 @@ import { makeMesh } from '../../sharding-propagation/mesh.js';
 import { REPLICATED } from '../../sharding-propagation/strategy.js';
 
 /** Seconds of a step by node. Equal operators are priced once. */
-export function wholeSeconds(graph: Graph, cluster: Cluster): ReadonlyMap<Node, number> {
+export function unshardedSeconds(graph: Graph, cluster: Cluster): ReadonlyMap<Node, number> {
   const mesh = makeMesh([]);
   const known = new Map<string, number>();
   return new Map(

@@ -13,7 +13,7 @@ export function fixedParameters({ weights }: Graph): readonly string[] {
 }
 
 /** The graph with these weights as state. */
-export function withHeldWeights(graph: Graph, names: readonly string[]): Graph {
+export function withWeightsAsState(graph: Graph, names: readonly string[]): Graph {
   if (names.length === 0) return graph;
   const held = new Set(names);
   const moved = [...graph.weights].filter(([name]) => held.has(name));
@@ -27,11 +27,11 @@ export function withHeldWeights(graph: Graph, names: readonly string[]): Graph {
 }
 
 /** Whether a state is a weight that no step changes. */
-export function isHeldWeight({ input, output }: StatePair): boolean {
+export function isStateWeight({ input, output }: StatePair): boolean {
   return input === output;
 }
 
 /** The names of weights that are held as state. */
-export function heldWeights({ state }: Graph): ReadonlySet<string> {
-  return new Set(state.flatMap((pair) => (isHeldWeight(pair) ? [pair.input] : [])));
+export function stateWeights({ state }: Graph): ReadonlySet<string> {
+  return new Set(state.flatMap((pair) => (isStateWeight(pair) ? [pair.input] : [])));
 }

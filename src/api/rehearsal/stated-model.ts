@@ -8,12 +8,12 @@ import type { ImportedModel } from '../models/import.js';
 
 /** @throws AutoparError (input) `plan-contradicts-itself` with both */
 export function checkModel({ model, passes, training }: Plan, planned: ImportedModel): void {
-  const [said, follows] = [
+  const [stated, follows] = [
     { 'model.dims': model.dims, passes: passesOf(passes), ...prefixed(training) },
     { 'model.dims': planned.dims, passes: passesOf(planned.passes), ...prefixed(planned.training ?? null) },
   ].map((own) => new Map(Object.entries(own))) as [Map<string, unknown>, Map<string, unknown>];
-  for (const key of new Set([...said.keys(), ...follows.keys()])) {
-    const [one, other] = [said.get(key) ?? null, follows.get(key) ?? null];
+  for (const key of new Set([...stated.keys(), ...follows.keys()])) {
+    const [one, other] = [stated.get(key) ?? null, follows.get(key) ?? null];
     if (stableJson(one) === stableJson(other)) continue;
     throw unfit(
       'plan-contradicts-itself',

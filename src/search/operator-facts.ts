@@ -13,28 +13,28 @@ import { structureKey } from '../ir/structure-key.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
 import { type InnerDegrees, type Roles, rolesOf, type SequenceMethods } from '../sharding-propagation/roles.js';
-import type { CandidateQuestion } from './candidates.js';
+import type { CandidateRequest } from './candidates.js';
 import { type FactorFamilies, factorFamilies } from './factor-families.js';
 import { pieceHints } from './piece-hints.js';
-import { type KeptPart, keptParts } from './zero.js';
+import { type StatePart, statePartOf } from './zero.js';
 
-/** The part of a question for candidates that does not depend on the mesh. */
-export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'cluster' | 'axes' | 'pinned' | 'pins'> {
+/** The part of a request for candidates that does not depend on the mesh. */
+export interface OperatorFacts extends Omit<CandidateRequest, 'mesh' | 'cluster' | 'axes' | 'pinned' | 'pins'> {
   /** Operators with equal keys have the same candidates. */
   readonly key: string;
   /** The part of a training step's persistent tensors that it makes; null for none. */
-  readonly part: KeptPart | null;
+  readonly part: StatePart | null;
   /** The operator that it recomputes and whose strategies it shares; null for most. */
   readonly follows: Node | null;
 }
 
-export type OperatorQuestions = (node: Node) => OperatorQuestion;
+export type OperatorFactsOf = (node: Node) => OperatorFacts;
 
 /** The degrees and methods that decide whether sequences and experts are followed. */
-export interface AskedRoles extends Pick<InnerDegrees, 'sp' | 'ep'>, SequenceMethods {}
+export interface RequestedRoles extends Pick<InnerDegrees, 'sp' | 'ep'>, SequenceMethods {}
 
-/** The questions of a graph's operators, each built when it is first asked for. */
-export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, ...methods }: AskedRoles = {}): OperatorQuestions {
+/** The facts about a graph's operators, each built when it is first requested. */
+export function operatorFactsOf(graph: Graph, { sp = 1, ep = 1, ...methods }: RequestedRoles = {}): OperatorFactsOf {
   const isOverTp = (methods.tpSequence ?? 'auto') !== 'auto';
   const familiesOf = factorFamilies(graph, { sequence: sp > 1 || isOverTp, experts: ep > 1 });
   const roles: Roles = rolesOf(methods);
@@ -42,10 +42,10 @@ export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, ...methods }: 
   const weightLike = weightTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);
   const rounding = roundedOperators(graph);
-  const partOf = keptParts(graph);
+  const partOf = statePartOf(graph);
   const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
-  const known = new Map<Node, OperatorQuestion>();
-  const make = (node: Node): OperatorQuestion => {
+  const known = new Map<Node, OperatorFacts>();
+  const make = (node: Node): OperatorFacts => {
     const view = viewOf(graph, node);
     const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
     const families = familiesOf(node, ruleOf(view));

@@ -11,10 +11,10 @@ import { unfit } from '../../strategy/unfit.js';
 export function checkPrediction({ predicted }: Plan, priced: PlanPrediction): void {
   for (const [key, follows] of Object.entries(priced)) {
     // Left out by earlier versions.
-    const said = Object.hasOwn(predicted, key) ? predicted[key as keyof PlanPrediction] : undefined;
-    if (said === undefined && OPTIONAL.has(key)) continue;
-    if (said !== undefined && stableJson(said) === stableJson(follows)) continue;
-    const [own, other] = [JSON.stringify(said), JSON.stringify(follows)];
+    const stated = Object.hasOwn(predicted, key) ? predicted[key as keyof PlanPrediction] : undefined;
+    if (stated === undefined && OPTIONAL.has(key)) continue;
+    if (stated !== undefined && stableJson(stated) === stableJson(follows)) continue;
+    const [own, other] = [JSON.stringify(stated), JSON.stringify(follows)];
     throw unfit(
       'plan-contradicts-itself',
       `the plan predicts ${key} ${own ?? 'nothing'}, and its operators, layouts and schedule make it ${other}`,

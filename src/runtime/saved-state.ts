@@ -4,7 +4,7 @@
 import path from 'node:path';
 import { boxesOf } from '../program/boxes.js';
 import { boxKey, type StoredBox, type StoredTensor } from '../program/checkpoint.js';
-import type { KeptBlock } from '../program/checkpoint-boxes.js';
+import type { SavedShard } from '../program/checkpoint-boxes.js';
 import { shardIndex } from '../program/mesh.js';
 import type { Program, ProgramTensor } from '../program/program.js';
 import { holdsTensor } from '../program/rank-stage.js';
@@ -19,7 +19,7 @@ export async function saveState(
   ranks: Ranks,
   folder: string,
 ): Promise<Readonly<Record<string, StoredTensor>>> {
-  const kept = keptBlocks(program, setups);
+  const kept = savedShards(program, setups);
   const fileOf = (rank: number) => `rank-${rank}.safetensors`;
   const answers = await ranks.ask((rank) => ({
     kind: 'save',
@@ -62,8 +62,8 @@ type ProgramState = NonNullable<Program['state']>[number];
  * By rank. A tensor that several stages keep under one name is the first's; where several ranks hold the same shard, the rank
  * with the fewest bytes to save so far saves it.
  */
-function keptBlocks(program: Program, setups: readonly RankSetup[]): readonly (readonly KeptBlock[])[] {
-  const kept: KeptBlock[][] = setups.map(() => []);
+function savedShards(program: Program, setups: readonly RankSetup[]): readonly (readonly SavedShard[])[] {
+  const kept: SavedShard[][] = setups.map(() => []);
   const bytes = setups.map(() => 0);
   for (const { stage: stageIndex, to: name } of firstOfState(program)) {
     const own = setups.filter((setup) => setup.stageIndex === stageIndex);

@@ -13,7 +13,11 @@ import type { PlanRequest } from '../strategy/request.js';
  * @throws AutoparError (usage) `bad-option` for parts that inference lacks, `no-host` where nothing is known of the devices'
  * hosts
  */
-export function partsAsked(graph: Graph, cluster: Cluster, { offload = 'none' }: PlanRequest): OffloadPlaces['parts'] {
+export function requestedParts(
+  graph: Graph,
+  cluster: Cluster,
+  { offload = 'none' }: PlanRequest,
+): OffloadPlaces['parts'] {
   const parts = offloadParts(offload);
   const asked = `--offload ${offloadWords(parts)}`;
   const ofTraining = Object.keys(parts).filter((part) => part !== 'parameters');
@@ -30,7 +34,7 @@ export function partsAsked(graph: Graph, cluster: Cluster, { offload = 'none' }:
 }
 
 /** Operators that pins put on the host, with their gradients. @throws AutoparError (usage) `no-host` */
-export function hostedAsked(graph: Graph, cluster: Cluster, pins: readonly Pin[]): OffloadPlaces['hosted'] {
+export function requestedHosted(graph: Graph, cluster: Cluster, pins: readonly Pin[]): OffloadPlaces['hosted'] {
   const pinned = new Set(pins.flatMap((pin) => (pin.kind === 'place' && pin.place === 'host' ? [pin.node] : [])));
   if (pinned.size > 0) checkHost(cluster, `place: host of ${[...pinned][0]}`);
   return hostedWith(graph, ({ name }) => pinned.has(name));

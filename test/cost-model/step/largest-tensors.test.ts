@@ -7,7 +7,7 @@ import { generatedModel } from '../../../models/families.js';
 import { workReader } from '../../../src/api/planning/step-works.js';
 import { simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
-import { heldTensors } from '../../../src/cost-model/step/held-tensors.js';
+import { largestTensors } from '../../../src/cost-model/step/largest-tensors.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 
 const LOSS = { kind: 'cross_entropy' } as const;
@@ -30,7 +30,7 @@ for (const [generate, options] of [
     const read = workReader({}, generatedModel(generate), { kind: 'training', loss }, parseCluster(cluster, undefined));
     const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
     for (const { stage, parameters, gradients, optimizer, activations } of stageMemory(work, configuration)) {
-      const held = heldTensors(tensors(), work, configuration, stage);
+      const held = largestTensors(tensors(), work, configuration, stage);
       const sum = (kind: string) => held.reduce((all, one) => all + (one.kind === kind ? one.bytes : 0), 0);
       near(t, sum('parameter') + sum('buffer'), parameters + gradients + optimizer);
       t.is(sum('buffer'), bufferBytes(generate, stage));
