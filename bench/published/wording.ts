@@ -6,8 +6,8 @@ import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } fro
 import type { CsvRow } from '../../src/api/calibration/csv.js';
 import {
   type MatmulPrecision,
-  type Recompute,
   type StepConfiguration,
+  type StepRecompute,
   usualGradientBytes,
 } from '../../src/cost-model/step/configuration.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
@@ -88,7 +88,7 @@ export function tpSequenceOf(row: CsvRow, software: SoftwareName, tp: number): b
 
 /** The kind of recomputation, and the share of the layers that it is for. */
 export interface Recomputed {
-  readonly recompute: Recompute;
+  readonly recompute: StepRecompute;
   readonly share: number;
 }
 
@@ -97,7 +97,7 @@ const ELEMENT_WISE =
   /^selective\W+((layer)?norms?|(moe_)?act(ivation)?s?|swiglu|gelu|rope)([\s,+/&]+((layer)?norms?|(moe_)?act(ivation)?s?))*\W*$/i;
 
 /** Systems' words for recomputation; the first match counts. */
-const RECOMPUTED: readonly (readonly [pattern: RegExp, recompute: Recompute, share?: number])[] = [
+const RECOMPUTED: readonly (readonly [pattern: RegExp, recompute: StepRecompute, share?: number])[] = [
   [/^(0|none|no|false|off|without)\b|^minimal/i, 'none'],
   // Full recomputation of every second layer (torchtitan).
   [/^selective.layer|(every|each) (2nd|second|other)\b/i, 'full', 0.5],

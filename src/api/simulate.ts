@@ -13,8 +13,8 @@ import {
   type MeshOrder,
   type Offload,
   type PipelineSchedule,
-  type Recompute,
   type StepConfiguration,
+  type StepRecompute,
   usualGradientBytes,
 } from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS, USUAL_SOFTWARE } from '../cost-model/step/constants.js';
@@ -62,7 +62,7 @@ export interface SimulateOptions
   readonly meshOrder?: MeshOrder;
   readonly tpSequence?: TpSequence;
   readonly zero?: 0 | 1 | 2 | 3;
-  readonly recompute?: Recompute;
+  readonly recompute?: StepRecompute;
   readonly schedule?: PipelineSchedule;
   readonly virtualStages?: number;
   /** Data that is offloaded to the host's memory; nothing by default. */

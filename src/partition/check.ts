@@ -89,7 +89,7 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
       findings.push({ node: output, problem: `output ${output} is the first rank's alone` });
     }
   }
-  return [...findings, ...checkGiven(graph), ...checkState(graph)];
+  return [...findings, ...checkInitialTensors(graph), ...checkState(graph)];
 }
 
 /**
@@ -164,7 +164,14 @@ function checkDtypes({ tensors }: Graph, sharded: ShardedGraph): readonly Findin
 }
 
 /** Constants are equal on all ranks; coordinates vary over their axes; all ranks have them, and stored weights and inputs. */
-function checkGiven({ tensors, constants, coordinates, inputs, weights, state }: ShardedGraph): readonly Finding[] {
+function checkInitialTensors({
+  tensors,
+  constants,
+  coordinates,
+  inputs,
+  weights,
+  state,
+}: ShardedGraph): readonly Finding[] {
   const findings: Finding[] = [];
   const kept = new Set(state.map(({ to }) => to));
   const given = [...inputs, ...weights].flatMap(({ tensor }) => (kept.has(tensor) ? [] : [tensor]));

@@ -10,7 +10,7 @@
  *                   a step, and send back their part of its gradient, summed over micro-batches
  *     scalars       of the training step (gradient norm, loss scale) on the last stage that contributes to them
  */
-import { type Recomputed, withClones } from '../ir/autodiff/recompute.js';
+import { type RecomputedSet, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, isOfModel, type Node, type StatePair, typeOf } from '../ir/graph.js';
 import { needed, reached, readsOnly } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
@@ -362,7 +362,11 @@ export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, Stag
 }
 
 /** A graph with clones of the operators named, which run on their originals' stages and chunks (ir/autodiff/recompute.ts). */
-export function withStageClones(graph: Graph, recomputed: Recomputed, placeOf: ReadonlyMap<string, StagePlace>): Graph {
+export function withStageClones(
+  graph: Graph,
+  recomputed: RecomputedSet,
+  placeOf: ReadonlyMap<string, StagePlace>,
+): Graph {
   const shared = new Set([...sharedOperators(graph)].map(({ name }) => name));
   return withClones(graph, recomputed, (name) => {
     const place = shared.has(name) ? undefined : placeOf.get(name);

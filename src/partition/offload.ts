@@ -234,7 +234,7 @@ class Offloading {
     const source = (this.isStoredFor(name, node) ? this.stored.get(name) : undefined) ?? name;
     const place = this.tensors.get(source)?.place;
     // Coordinates and constants are everywhere.
-    if (place === memory || (memory === 'host' && this.isSmallGiven(name))) return source;
+    if (place === memory || (memory === 'host' && this.isSmallConstant(name))) return source;
     if (memory === 'host' && place === 'disk') throw new Error(`${name} is read on the host, and kept on disk`);
     return this.copyFor(source, memory, node, this.list(node));
   }
@@ -245,7 +245,7 @@ class Offloading {
     return made === 'forward' ? isLater(phase) : phase === 'update';
   }
 
-  private isSmallGiven(name: string): boolean {
+  private isSmallConstant(name: string): boolean {
     return this.graph.constants.has(name) || this.graph.coordinates.some((coordinate) => coordinate.name === name);
   }
 

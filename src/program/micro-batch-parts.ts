@@ -16,7 +16,7 @@ export function partsOf(value: ProgramValue, whole: Uint8Array): readonly Uint8A
 }
 
 /** The whole of which these are the parts. */
-export function wholeOf(value: ProgramValue, parts: readonly Uint8Array[]): Uint8Array {
+export function joinedParts(value: ProgramValue, parts: readonly Uint8Array[]): Uint8Array {
   const { layout, axes } = inTime(value);
   return value.microBatches
     ? assembleBlocks(parts, value.shape, value.dtype, layout, axes)

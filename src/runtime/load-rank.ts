@@ -57,7 +57,7 @@ export interface LoadedRank<Tensor> {
   readonly substitutes: readonly string[];
 }
 
-type Compute = Extract<Instruction, { kind: 'compute' }>;
+type ComputeInstruction = Extract<Instruction, { kind: 'compute' }>;
 
 /**
  * Loads a rank. Tensors that last the run are put into `store`: coordinates, state, weights that are read as tensors. The store
@@ -116,7 +116,7 @@ export function localRank(setup: RankSetup): number {
 }
 
 /** Segments that differ in types alone share a file, and so a session. */
-function sessionKey({ segments }: ProgramStage, instruction: Compute): string {
+function sessionKey({ segments }: ProgramStage, instruction: ComputeInstruction): string {
   return JSON.stringify([segments[instruction.segment]?.file, instruction.weights]);
 }
 
@@ -124,7 +124,7 @@ async function loadSegment<Tensor extends object>(
   setup: RankSetup,
   backend: Backend<Tensor>,
   shards: ShardReader,
-  instruction: Compute,
+  instruction: ComputeInstruction,
 ): Promise<LoadedSegment<Tensor>> {
   const segment = setup.stage.segments[instruction.segment];
   if (!segment) throw new Error(`segment ${instruction.segment} is not declared`);

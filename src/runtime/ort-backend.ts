@@ -196,8 +196,8 @@ function firstLine(reason: string): string {
 function runFailure(traits: BackendTraits, source: SegmentSource, reason: string): Error {
   const absent = complaintOf(reason);
   if (absent !== null) return backendWithoutKernel(traits, source, absent, reason);
-  const said = namingNodes(source, reason);
-  return traits.full?.test(reason) ? deviceFull(traits, source, firstLine(said)) : new Error(said);
+  const message = namingNodes(source, reason);
+  return traits.full?.test(reason) ? deviceFull(traits, source, firstLine(message)) : new Error(message);
 }
 
 /** The memory of the device is used up; the rank says in which tensor's place. */

@@ -6,7 +6,7 @@ import { assembleBlocks, cutBlock, readBlock, readerOfBlock } from '../program/b
 import { checkFiles } from '../program/check-files.js';
 import type { StoredTensor } from '../program/checkpoint.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
-import { partShape, partsOf, readerOfPart, wholeOf } from '../program/micro-batch-parts.js';
+import { joinedParts, partShape, partsOf, readerOfPart } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
 import { holdsTensor, stageOfRank } from '../program/rank-stage.js';
 import { programFolder, readProgram } from '../program/reader.js';
@@ -420,7 +420,7 @@ class RunningSession implements Session {
       ),
     );
     return value
-      ? { dtype, shape: value.shape, data: wholeOf(value, parts) }
+      ? { dtype, shape: value.shape, data: joinedParts(value, parts) }
       : { dtype, shape, data: parts[0] as Uint8Array };
   }
 }

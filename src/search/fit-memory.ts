@@ -280,10 +280,10 @@ class FittingMesh {
       return true;
     }
     if (learns && need.learn(found.states, lowered, aim)) return false;
-    const said = need.usedBytes(found.states);
+    const usedBetween = need.usedBytes(found.states);
     for (const [operator, needed] of lowered.byOperator) {
       if (needed <= aim) continue;
-      const more = Math.max(1, needed - said(...need.spanOf(operator)));
+      const more = Math.max(1, needed - usedBetween(...need.spanOf(operator)));
       this.setAside.set(operator, Math.max(this.setAside.get(operator) ?? 0, more));
     }
     return false;

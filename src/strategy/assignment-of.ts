@@ -129,16 +129,17 @@ function checkTensors(
   const held = stateWeights(graph);
   for (const [tensor, layout] of produced) {
     if (leaders.tensors.has(tensor) || clones.has(tensor)) continue;
-    const said = Object.hasOwn(plan.tensors, tensor) ? withoutFirst(plan.tensors[tensor] as string) : undefined;
+    const stated = Object.hasOwn(plan.tensors, tensor) ? withoutFirst(plan.tensors[tensor] as string) : undefined;
     const isLeftOut = isReplicated(layout) && !held.has(tensor);
     // An entry may state only which ranks have the tensor.
-    if (isLeftOut && said !== plan.tensors[tensor] && said === tensorLayoutText(graph, tensor, layout, mesh)) continue;
+    if (isLeftOut && stated !== plan.tensors[tensor] && stated === tensorLayoutText(graph, tensor, layout, mesh))
+      continue;
     const follows = isLeftOut ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
-    if (said === follows) continue;
+    if (stated === follows) continue;
     const where = { tensor };
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} is ${said ?? 'whole'}, its strategies make it ${follows ?? 'whole'}`,
+      `the plan says that tensor ${tensor} is ${stated ?? 'whole'}, its strategies make it ${follows ?? 'whole'}`,
       where,
     );
   }

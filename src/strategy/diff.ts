@@ -209,8 +209,8 @@ function spelledOut(
   const leaders = leadersOf(graph, plan.layerClasses);
   const follow = (map: Map<string, string>, names: ReadonlyMap<string, string>) => {
     for (const [name, leader] of names) {
-      const said = map.get(leader);
-      if (said !== undefined && !map.has(name)) map.set(name, said);
+      const stated = map.get(leader);
+      if (stated !== undefined && !map.has(name)) map.set(name, stated);
     }
   };
   follow(operators, leaders.operators);

@@ -38,12 +38,12 @@ export function checkFirst(plan: Plan, graph: Graph, lowered: readonly LoweredSt
   for (const tensor of graph.tensors.keys()) {
     if (leaders.tensors.has(tensor)) continue;
     const text = plan.tensors[tensor] ?? '';
-    const said = WRITTEN.exec(text)?.[0] ?? '';
-    if (said === follows(tensor)) continue;
+    const stated = WRITTEN.exec(text)?.[0] ?? '';
+    if (stated === follows(tensor)) continue;
     const where = (part: string) => (part === '' ? 'on all ranks' : part.slice(' + '.length));
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} is ${where(said)}, its server makes it ${where(follows(tensor))}`,
+      `the plan says that tensor ${tensor} is ${where(stated)}, its server makes it ${where(follows(tensor))}`,
       { tensor },
     );
   }

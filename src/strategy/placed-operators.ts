@@ -60,12 +60,12 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
     const entry = operatorEntry(node);
     const rule = entry.rule(view);
     const linear = entry.linear(view);
-    const said = plan.operators[leaders.operators.get(node.name) ?? node.name];
+    const stated = plan.operators[leaders.operators.get(node.name) ?? node.name];
     return {
       node,
       ...placeOf(node),
       recompute: cloned.has(node.name),
-      place: said?.place ?? 'device',
+      place: stated?.place ?? 'device',
       strategy,
       operands: operandLayouts(rule, strategy, linear, assignment.mesh),
       results: reducedLayouts(rule, strategy, linear, assignment.mesh),

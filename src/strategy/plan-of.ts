@@ -5,7 +5,7 @@
  * tensor's reshards are left out where they follow: one reshard of all readers, in the layout that is produced, or in the
  * layout of the corresponding tensor's reshard in the first layer.
  */
-import { clonedOperators, originalTensors, type Recomputed } from '../ir/autodiff/recompute.js';
+import { clonedOperators, originalTensors, type RecomputedSet } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import { classNames, type LayerClass, layerClasses, leadersOf, operatorsByLayer } from '../ir/layers.js';
 import { stateWeights } from '../ir/passes/state-weights.js';
@@ -59,7 +59,7 @@ export interface SearchResult {
   /** By operator: places that the user decided besides strategies. */
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
   /** The requested recomputation; for a graph with clones. */
-  readonly recomputed?: Recomputed;
+  readonly recomputed?: RecomputedSet;
   /** The request in words. */
   readonly requested?: PlanRequest;
   /** How sp shards sequences. */

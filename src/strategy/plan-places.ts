@@ -9,6 +9,6 @@ import type { Plan } from './plan.js';
 /** By the plan's `places`, and its operators that run on the host. */
 export function planPlaces(plan: Plan, graph: Graph): OffloadPlaces {
   const leaders = leadersOf(graph, plan.layerClasses);
-  const said = (name: string) => plan.operators[leaders.operators.get(name) ?? name];
-  return { parts: plan.places ?? {}, hosted: hostedWith(graph, ({ name }) => said(name)?.place === 'host') };
+  const stated = (name: string) => plan.operators[leaders.operators.get(name) ?? name];
+  return { parts: plan.places ?? {}, hosted: hostedWith(graph, ({ name }) => stated(name)?.place === 'host') };
 }

@@ -3,7 +3,7 @@
  * that the search cut, with separate sums of gradients of weights that several stages read, and the stage of each forward
  * operator.
  */
-import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/recompute.js';
+import { NOTHING_RECOMPUTED, type RecomputedSet, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isOfModel, type Node } from '../ir/graph.js';
 import { leadersOf } from '../ir/layers.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -90,7 +90,7 @@ export function inPlannedOrder({ sequence, degrees }: Pick<Plan, 'sequence' | 'd
 }
 
 /** Forward operators that the backward runs again. */
-export function recomputedIn({ layerClasses, operators, schedule }: Plan, graph: Graph): Recomputed {
+export function recomputedIn({ layerClasses, operators, schedule }: Plan, graph: Graph): RecomputedSet {
   const { from, exceptLast } = schedule.recompute ?? {};
   // A step's only micro-batch is its last.
   if (exceptLast && (graph.microBatches?.count ?? 1) === (schedule.interleave ?? 1)) return NOTHING_RECOMPUTED;
@@ -163,7 +163,7 @@ function checkOrder(
  * @throws AutoparError (input) `plan-contradicts-itself`
  */
 export function checkStagePlaces(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
-  const said = placesIn(plan);
+  const stated = placesIn(plan);
   const placeOf = stagePlaces(lowered);
   const leaving = new Set([
     ...graph.outputs,
@@ -178,7 +178,7 @@ export function checkStagePlaces(plan: Plan, graph: Graph, lowered: readonly Low
       );
   for (const node of graph.nodes) {
     if (node.phase === 'recompute') continue;
-    const [own, follows] = [said(node), placeOf(node)];
+    const [own, follows] = [stated(node), placeOf(node)];
     if (own.stage === follows.stage && own.chunk === follows.chunk) continue;
     throw unfit(
       'plan-contradicts-itself',

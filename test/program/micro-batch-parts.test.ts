@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { partShape, partsOf, wholeOf } from '../../src/program/micro-batch-parts.js';
+import { joinedParts, partShape, partsOf } from '../../src/program/micro-batch-parts.js';
 
 test('parts are slices of the whole, and make it again', (t) => {
   const shape = fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 1, maxLength: 3 });
@@ -18,7 +18,7 @@ test('parts are slices of the whole, and make it again', (t) => {
       const parts = partsOf(cut, data);
       t.deepEqual(partShape(cut), small);
       t.is(parts.length, count);
-      t.deepEqual(wholeOf(cut, parts), data);
+      t.deepEqual(joinedParts(cut, parts), data);
       const inner = whole.slice(axis + 1).reduce((product, size) => product * size, 1);
       const length = small[axis] ?? 1;
       for (const [part, bytes] of parts.entries()) {

@@ -20,7 +20,7 @@ export function reshardCases(sizes: readonly (readonly [number, number])[]): fc.
   return casesOf(sizes, fc.array(fc.constantFrom(1, 2, 4, 6, 8, 12, 16), { minLength: 0, maxLength: 3 }), drawLayout);
 }
 
-/** As `redistributionCases`, of sizes that axes do not divide: dimensions of one or two factors, padded where they must be. */
+/** As `reshardCases`, of sizes that axes do not divide: dimensions of one or two factors, padded where they must be. */
 export function unevenCases(sizes: readonly (readonly [number, number])[]): fc.Arbitrary<Case> {
   return casesOf(sizes, fc.array(fc.constantFrom(3, 5, 6, 7, 10, 12, 15), { minLength: 1, maxLength: 3 }), drawUneven);
 }

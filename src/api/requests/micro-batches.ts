@@ -29,7 +29,7 @@ interface WantedMicroBatches extends Pick<DecisionSources, 'degrees' | 'mode' | 
  * gradients are summed, and dp is open
  */
 export function inMicroBatches(given: Training, wanted: WantedMicroBatches, model: ImportedModel): Training {
-  const training = inWholeMicroBatches(given, wanted, model);
+  const training = inEqualMicroBatches(given, wanted, model);
   if (wanted.interleave === 1) return training;
   const { microBatches: count = 1 } = training;
   const batch = batchSize(model.graph);
@@ -49,7 +49,7 @@ export function inMicroBatches(given: Training, wanted: WantedMicroBatches, mode
   return { ...training, microBatches: 2 * count };
 }
 
-function inWholeMicroBatches(
+function inEqualMicroBatches(
   given: Training,
   { microBatch, ...wanted }: WantedMicroBatches,
   model: ImportedModel,

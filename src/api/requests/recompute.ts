@@ -2,7 +2,7 @@
  * @file Converts requests for recompute (`full:0-3,6`, `stage:except-last`, pins of annotations) to the forward operators that
  * they select.
  */
-import { type Recomputed, withClones } from '../../ir/autodiff/recompute.js';
+import { type RecomputedSet, withClones } from '../../ir/autodiff/recompute.js';
 import { operatorsOfKind, repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
 import type { RecomputeKind } from '../../ir/autodiff/recompute-names.js';
 import { AutoparError } from '../../ir/error.js';
@@ -14,7 +14,7 @@ import type { RecomputePin } from '../../sharding-propagation/pin.js';
 import { readRecompute } from './recompute-words.js';
 
 /** The forward operators that a training graph recomputes, and notes for the user. */
-export interface RecomputedOperators extends Recomputed {
+export interface RecomputedOperators extends RecomputedSet {
   readonly notes: readonly string[];
 }
 

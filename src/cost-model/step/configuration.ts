@@ -19,7 +19,7 @@ export interface Degrees {
 /** The mesh's axes from outermost to innermost. */
 export type MeshOrder = readonly (typeof AXIS_ORDER)[number][];
 
-export type Recompute = (typeof LAYER_RECOMPUTE_KINDS)[number];
+export type StepRecompute = (typeof LAYER_RECOMPUTE_KINDS)[number];
 
 /** Offload to the host's memory: optimizer state, which is then updated there, and stored activations of layers. */
 export type Offload = 'none' | 'optimizer' | 'activations' | 'all';
@@ -58,7 +58,7 @@ export interface StepConfiguration {
   /** Megatron's sequence parallelism: norms and dropout along the sequence over tp. */
   readonly tpSequence: boolean;
   readonly zero: 0 | 1 | 2 | 3;
-  readonly recompute: Recompute;
+  readonly recompute: StepRecompute;
   /** How many layers of each stage recompute so; all where left out. */
   readonly recomputedLayers?: readonly number[];
   /** Nothing where it is left out. */

@@ -7,7 +7,7 @@
  */
 
 import { elementBytes } from '../kernel-price.js';
-import type { Recompute, StepConfiguration } from './configuration.js';
+import type { StepConfiguration, StepRecompute } from './configuration.js';
 import type { RankParameters } from './data-price.js';
 import { offloadsActivations, offloadsOptimizer } from './offload.js';
 import type { LongLivedTensor } from './read-work.js';
@@ -168,7 +168,7 @@ function stateBytes({ dense, experts }: RankParameters, buffers: number, configu
 /** Bytes of a layer whose backward does `recompute` again. */
 function layerBytes(
   part: PartWork,
-  recompute: Recompute,
+  recompute: StepRecompute,
   model: ModelWork,
   configuration: StepConfiguration,
 ): PartBytes {
@@ -225,7 +225,7 @@ function resultBytes({ forward }: PartWork, { degrees, precision }: StepConfigur
 }
 
 /** Bytes of a part's stored activations on this rank. */
-function partSavedBytes(part: PartWork, recompute: Recompute, configuration: StepConfiguration): number {
+function partSavedBytes(part: PartWork, recompute: StepRecompute, configuration: StepConfiguration): number {
   const { degrees, precision, tpSequence, attention, fusedNorms } = configuration;
   const width = elementBytes(precision);
   const repeated = part.savedRepeated / (tpSequence ? degrees.tp : 1);

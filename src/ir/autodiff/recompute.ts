@@ -22,7 +22,7 @@ export type PlaceOf = (forward: string) => string | null;
 const ANYWHERE: PlaceOf = () => null;
 
 /** The forward operators that the backward runs again. */
-export interface Recomputed {
+export interface RecomputedSet {
   /** Names of forward operators. */
   readonly operators: ReadonlySet<string>;
   /** Whether tensors that one layer reads of another in its place are recomputed too. */
@@ -31,7 +31,7 @@ export interface Recomputed {
   readonly exceptLast: boolean;
 }
 
-export const NOTHING_RECOMPUTED: Recomputed = { operators: new Set(), acrossLayers: false, exceptLast: false };
+export const NOTHING_RECOMPUTED: RecomputedSet = { operators: new Set(), acrossLayers: false, exceptLast: false };
 
 /**
  * The graph with clones of those of the operators named whose results a gradient, or another clone, reads; unchanged where there
@@ -40,7 +40,7 @@ export const NOTHING_RECOMPUTED: Recomputed = { operators: new Set(), acrossLaye
  */
 export function withClones(
   graph: Graph,
-  { operators, acrossLayers, exceptLast }: Recomputed,
+  { operators, acrossLayers, exceptLast }: RecomputedSet,
   placeOf: PlaceOf = ANYWHERE,
 ): Graph {
   const chosen = new Set(clonable(graph, operators));

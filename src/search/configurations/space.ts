@@ -7,8 +7,8 @@ import type {
   MeshOrder,
   Offload,
   PipelineSchedule,
-  Recompute,
   StepConfiguration,
+  StepRecompute,
 } from '../../cost-model/step/configuration.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
@@ -28,7 +28,7 @@ export interface Decided extends Partial<Degrees> {
   readonly microBatch?: number;
   readonly microBatches?: number;
   readonly zero?: 0 | 1 | 2 | 3;
-  readonly recompute?: Recompute;
+  readonly recompute?: StepRecompute;
   readonly schedule?: PipelineSchedule;
   readonly virtualStages?: number;
   readonly tpSequence?: boolean;
@@ -198,7 +198,10 @@ export function* variants(
 }
 
 /** Recomputation: attention as one kernel stores nothing to recompute, so selective equals none there. */
-function recomputations({ inference, attention }: SpaceOptions['base'], { recompute }: Decided): readonly Recompute[] {
+function recomputations(
+  { inference, attention }: SpaceOptions['base'],
+  { recompute }: Decided,
+): readonly StepRecompute[] {
   if (recompute !== undefined) return [recompute];
   if (inference) return ['none'];
   return attention === 'parts' ? ['none', 'selective', 'full'] : ['none', 'full'];

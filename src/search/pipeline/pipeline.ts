@@ -6,7 +6,7 @@
 
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
-import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../../ir/autodiff/recompute.js';
+import { NOTHING_RECOMPUTED, type RecomputedSet, withClones } from '../../ir/autodiff/recompute.js';
 import { byteLength } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js';
@@ -70,7 +70,7 @@ export function pipelineOf(
   graph: Graph,
   cluster: Cluster,
   request: PipelineRequest,
-  recompute: Recomputed = NOTHING_RECOMPUTED,
+  recompute: RecomputedSet = NOTHING_RECOMPUTED,
 ): Pipeline {
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   const { stages, virtualStages: asked = 1 } = request;

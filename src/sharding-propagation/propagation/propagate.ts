@@ -131,7 +131,7 @@ class Propagating {
       const own = this.cuts.of(tensor);
       if (!own || !cuts || round !== this.round) continue;
       cuts.forEach((cut, dimension) => {
-        this.put(own, dimension, cut, () => ({ kind: 'pin', source }), round);
+        this.cutAndEnqueue(own, dimension, cut, () => ({ kind: 'pin', source }), round);
       });
     }
     for (const [node, { fixed }] of this.demands.operators)
@@ -171,7 +171,7 @@ class Propagating {
         if (!count.result || !tensor) continue;
         const cut = scatteredCut(cells, count, (at) => demands.fixed.get(at)?.cut ?? UNCUT, this.mesh);
         const cause: Cause = { kind: 'pin', source: count.source };
-        this.put(tensor, count.result.dimension, cut, () => cause, this.round);
+        this.cutAndEnqueue(tensor, count.result.dimension, cut, () => cause, this.round);
       }
       this.enqueue(cells);
       this.settle();
@@ -181,7 +181,7 @@ class Propagating {
       if (!own || demand.kind !== 'split' || round !== this.round || this.makers.has(tensor)) continue;
       demand.counts.forEach((parts, dimension) => {
         const cut = this.countedCut(own, dimension, parts);
-        this.put(own, dimension, cut, () => ({ kind: 'pin', source }), round);
+        this.cutAndEnqueue(own, dimension, cut, () => ({ kind: 'pin', source }), round);
       });
       this.settle();
     }
@@ -212,7 +212,7 @@ class Propagating {
         const tensor = this.cuts.of(input);
         const size = tensor?.shape[axis] ?? 0;
         if (!tensor || size % ranks !== 0) continue;
-        this.put(tensor, axis, plainCut(names, size, this.mesh), () => ({ kind: 'batch' }), this.round);
+        this.cutAndEnqueue(tensor, axis, plainCut(names, size, this.mesh), () => ({ kind: 'batch' }), this.round);
       }
     }
   }
@@ -262,10 +262,16 @@ class Propagating {
     const placed = base === 1 ? cut : cut.map((item) => ({ ...item, stride: item.stride * base }));
     const cause: Cause = { kind: 'operator', node: cells.node.name, factor: own.name };
     const round = Math.min(...cut.flatMap(({ axes }) => axes.map((axis) => rounds.get(axis) ?? this.round)));
-    this.put(tensor, dimension, placed, () => cause, round);
+    this.cutAndEnqueue(tensor, dimension, placed, () => cause, round);
   }
 
-  private put(tensor: TensorCuts, dimension: number, cut: Cut, cause: (item: CutItem) => Cause, round: number): void {
+  private cutAndEnqueue(
+    tensor: TensorCuts,
+    dimension: number,
+    cut: Cut,
+    cause: (item: CutItem) => Cause,
+    round: number,
+  ): void {
     for (const changed of this.cuts.add(tensor, dimension, cut, cause, round))
       for (const cells of this.touching.get(changed) ?? []) this.enqueue(cells);
   }

@@ -44,8 +44,8 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
   const perKey = <Value>(value: (operator: PlacedOperator) => Value | null): ReadonlyMap<string, Value> =>
     new Map(
       chosen.flatMap((operator) => {
-        const said = value(operator);
-        return said === null ? [] : [[keys.get(operator.node) ?? '', said] as const];
+        const stated = value(operator);
+        return stated === null ? [] : [[keys.get(operator.node) ?? '', stated] as const];
       }),
     );
   const strategy = (layouts: readonly (Layout | null)[], of: number): KeyedStrategy => ({

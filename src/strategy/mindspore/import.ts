@@ -158,21 +158,23 @@ function parameterPins(
   const asked = splitsByTensor(named);
   const strangers: string[] = [];
   const pins: PinRecord[] = [];
-  for (const [name, said] of document.parameters) {
+  for (const [name, stated] of document.parameters) {
     const { parameter } = parameterOf(name);
     const tensor = storedIn(graph, name) ? name : parameter;
     if (!storedIn(graph, tensor)) {
       strangers.push(name);
       continue;
     }
-    const layout = layoutOfDevices(said, fileShape(graph, tensor), mesh);
+    const layout = layoutOfDevices(stated, fileShape(graph, tensor), mesh);
     const other =
       layout && (asked.get(tensor) ?? []).find(({ counts }) => counts.join() !== splitCounts(layout, mesh).join());
     if (other) notes.push(`parameter ${tensor} is read otherwise by ${other.node}; the operators' split counts decide`);
     else if (layout) pins.push({ match: { tensor: exactly(tensor) }, layout: layoutText(layout, mesh) });
     else {
-      const map = said.tensorMap.map((axes) => (axes.length === 1 ? `${axes[0]}` : `(${axes.join(', ')})`)).join(', ');
-      const cut = `device matrix (${said.deviceMatrix.join(', ')}) with tensor map (${map})`;
+      const map = stated.tensorMap
+        .map((axes) => (axes.length === 1 ? `${axes[0]}` : `(${axes.join(', ')})`))
+        .join(', ');
+      const cut = `device matrix (${stated.deviceMatrix.join(', ')}) with tensor map (${map})`;
       const shape = fileShape(graph, tensor).join(', ');
       notes.push(`parameter ${tensor}: ${cut} cannot shard [${shape}] on this mesh; left free`);
     }

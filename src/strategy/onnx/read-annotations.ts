@@ -42,8 +42,8 @@ export function trainingInModel(model: ModelProto): unknown {
 export function editedNodes(model: ModelProto, placed: PlacedPlan): readonly string[] {
   const expected = nodeConfigurations(model, placed);
   return (model.graph?.node ?? []).flatMap((node, index) => {
-    const said = (node.device_configurations ?? []).find(({ configuration_id: id }) => id === CONFIGURATION) ?? null;
-    return canonical(said) === canonical(expected[index] ?? null) ? [] : [node.name || (node.output?.[0] ?? '?')];
+    const stated = (node.device_configurations ?? []).find(({ configuration_id: id }) => id === CONFIGURATION) ?? null;
+    return canonical(stated) === canonical(expected[index] ?? null) ? [] : [node.name || (node.output?.[0] ?? '?')];
   });
 }
 
@@ -237,8 +237,8 @@ function operatorPins(
     const own = asked.get(node);
     if (!own) return [];
     const stage = own.stage === null ? {} : { stage: own.stage };
-    const said = { ...sides(node, own.specs, graph, mesh), ...stage };
-    return Object.keys(said).length === 0 ? [] : [{ match: { node: exactly(node.name) }, ...said }];
+    const stated = { ...sides(node, own.specs, graph, mesh), ...stage };
+    return Object.keys(stated).length === 0 ? [] : [{ match: { node: exactly(node.name) }, ...stated }];
   });
 }
 
@@ -251,7 +251,7 @@ function touches({ inputs, outputs }: Node, tensor: string, graph: Graph): boole
 /** Layouts, and counts where no layout fits, at the places of operands and results; for weights in the file's dimensions. */
 function sides(node: Node, specs: readonly ReadSpec[], graph: Graph, mesh: Mesh): Pick<PinRecord, 'layout' | 'split'> {
   const byTensor = new Map(specs.map((spec) => [spec.tensor, spec]));
-  const said = (name: string | null) => {
+  const stated = (name: string | null) => {
     const form = name === null ? undefined : inFile(graph, name).find((each) => byTensor.has(each.name));
     const spec = form && byTensor.get(form.name);
     if (!form || !spec) return null;
@@ -262,15 +262,15 @@ function sides(node: Node, specs: readonly ReadSpec[], graph: Graph, mesh: Mesh)
   };
   const at = <Value>(
     names: readonly (string | null)[],
-    value: (of: NonNullable<ReturnType<typeof said>>) => Value | null,
+    value: (of: NonNullable<ReturnType<typeof stated>>) => Value | null,
   ) => {
     const values = names.map((name) => {
-      const of = said(name);
+      const of = stated(name);
       return of && value(of);
     });
     return values.some((item) => item !== null) ? values : undefined;
   };
-  const both = <Value>(value: (of: NonNullable<ReturnType<typeof said>>) => Value | null) => {
+  const both = <Value>(value: (of: NonNullable<ReturnType<typeof stated>>) => Value | null) => {
     const [read, made] = [at(node.inputs, value), at(node.outputs, value)];
     return read || made ? { ...(read ? { in: read } : {}), ...(made ? { out: made } : {}) } : undefined;
   };
