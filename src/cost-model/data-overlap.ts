@@ -16,7 +16,7 @@ import {
 } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
 import { type Overlap, overlapOf } from './overlap.js';
-import { exposedSeconds } from './phase.js';
+import { exposedSeconds, passesBeside } from './phase.js';
 import { priceNode } from './price.js';
 import { STEP_CONSTANTS } from './step/constants.js';
 
@@ -31,21 +31,24 @@ function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'expo
   const runs = runsInStep(graph);
   const price = (node: ShardedNode) => priceNode(node, graph, cluster);
   const passes = { forward: 0, backward: 0 };
-  const moved = new Map<string, { seconds: number; pass: keyof typeof passes }>();
+  const { pipeline, microBatches } = graph;
+  const once = pipeline ? passesBeside(pipeline.chunks, pipeline.stages, microBatches?.count ?? 1) : 1;
+  const moved = new Map<string, number>();
   const keyOf = (node: CommunicationNode, pass: string) => `${pass} ${isOnceAStep(node.phase)}`;
   for (const node of graph.nodes) {
     const pass = node.kind === 'communicate' ? waitedFor.get(node) : undefined;
     if (node.kind === 'communicate' && pass) {
-      const known = moved.get(keyOf(node, pass))?.seconds ?? 0;
-      moved.set(keyOf(node, pass), { seconds: known + price(node), pass });
+      const key = keyOf(node, pass);
+      moved.set(key, (moved.get(key) ?? 0) + price(node));
     } else if (!isOnceAStep(node.phase)) passes[node.phase === 'forward' ? 'forward' : 'backward'] += price(node);
   }
   const exposed = new Map<string, number>();
   let hidden = 0;
   for (const [node, pass] of waitedFor) {
-    const { seconds } = moved.get(keyOf(node, pass)) ?? { seconds: 0 };
+    const seconds = moved.get(keyOf(node, pass)) ?? 0;
     if (seconds === 0) continue;
-    const left = exposedSeconds(seconds, passes[pass]) / seconds;
+    const beside = passes[pass] * (isOnceAStep(node.phase) ? once : 1);
+    const left = exposedSeconds(seconds, beside) / seconds;
     const own = runs(node) * price(node);
     // A collective that overlaps with compute slows it: both want the same processors and memory.
     const waited = Math.round(own * (left + STEP_CONSTANTS.contention * (1 - left)));

@@ -18,6 +18,14 @@ export function exposedSeconds(seconds: number, under: number, constants: StepCo
   return Math.max(seconds * LEAST_EXPOSED, seconds - under * constants.hiddenData);
 }
 
+/**
+ * Passes of a micro-batch through a stage's layers that a collective once a step has beside it, from the first chunk's parameters
+ * or gradients on: more than one where chunks are interleaved, since p micro-batches pass one chunk before the next.
+ */
+export function passesBeside(chunks: number, stages: number, microBatches: number): number {
+  return (1 + (chunks - 1) * Math.min(stages, microBatches)) / chunks;
+}
+
 /** The first message has nothing to run beside, or the last. */
 const LEAST_EXPOSED = 0.05;
 

@@ -5,7 +5,8 @@
  *
  *     forward       on the stage that the plan states; operators that depend on no parameter (masks, positions, labels' counts)
  *                   on every stage that reads them, from data inputs that are fed there
- *     gradients     on the stage of their forward operator; the sum of several readers' gradients, where the tensor is computed
+ *     gradients     on the stage of their forward operator; the sum of several readers' gradients where the readers are if they
+ *                   are in one place, so that the sum is sent and not its summands, else where the tensor is computed
  *     a weight      and its state and update on the stage of its first reader, its home; other readers receive its value once
  *                   a step, and send back their part of its gradient, summed over micro-batches
  *     scalars       of the training step (gradient norm, loss scale) on the last stage that contributes to them
@@ -94,6 +95,11 @@ function isForward({ phase }: Node): boolean {
   return isOfModel(phase) || phase === 'recompute';
 }
 
+/** The one place of several operators; undefined where they have several. */
+function onlyPlace([first, ...others]: readonly StagePlace[]): StagePlace | undefined {
+  return others.every(({ stage, chunk }) => stage === first?.stage && chunk === first.chunk) ? first : undefined;
+}
+
 /** Operators of a stage belong to chunk 0 unless a forward operator determines another one. */
 const FIRST = 0;
 
@@ -138,18 +144,24 @@ class Cutting {
     const given = this.placeOf.get(node.forward ?? node.name);
     if (isAccumulator(node))
       return this.places.get(this.makers.get(node.inputs[0] ?? '') as Node) ?? { stage: 0, chunk: FIRST };
-    if (given) return node.phase === 'update' ? { stage: given.stage, chunk: FIRST } : given;
     const before = node.inputs.flatMap((name) => {
       const maker = name === null ? undefined : this.makers.get(name);
       const place = maker && this.places.get(maker);
       return place ? [place] : [];
     });
+    if (given) return this.addsGradients(node) ? (onlyPlace(before) ?? given) : given;
     if (isOfModel(node.phase) && node.forward === null && before.length === 0)
       throw new Error(`forward operator ${node.name} has no stage`);
     if (before.length === 0) return { stage: 0, chunk: FIRST };
     // Gradients add up on the first of their readers' parts, whose backward runs last; scalars of the step on the last part.
     const inOrder = [...before].sort(byPart);
     return (isBackward(node.phase) ? inOrder[0] : inOrder.at(-1)) as StagePlace;
+  }
+
+  /** Whether an operator joins gradients of several readers: it reads gradients alone. */
+  private addsGradients({ phase, inputs }: Node): boolean {
+    const isGradient = (name: string | null) => isBackward(this.makers.get(name ?? '')?.phase ?? 'forward');
+    return isBackward(phase) && inputs.length > 1 && inputs.every(isGradient);
   }
 
   /** The stage whose operators make the next step's value of a state; null where every stage keeps it for itself. */

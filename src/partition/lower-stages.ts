@@ -173,7 +173,7 @@ function pipelineOf(
     for (const name of node.outputs) if (name !== null) chunkOf.set(name, chunks.get(node.name) ?? 0);
   const parts = Array.from({ length: count }, (_, chunk) => chunk * stages + index);
   for (const { stage, chunk, part } of placeOf.values()) if (stage === index && part !== undefined) parts[chunk] = part;
-  return { chunks: count, parts, chunkOf, splitsBackward };
+  return { stages, chunks: count, parts, chunkOf, splitsBackward };
 }
 
 /** The sharded graphs with their transfers beside the inputs and outputs of the user. */

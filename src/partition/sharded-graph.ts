@@ -203,6 +203,8 @@ export interface StageTransfer {
 
 /** The fields that make a sharded graph one stage of a pipeline. */
 export interface PipelineStage {
+  /** Stages of the pipeline. */
+  readonly stages: number;
   /** Chunks of the model that the stage holds. */
   readonly chunks: number;
   /** By chunk: the number of this part of the model, counted from its inputs. */

@@ -58,6 +58,26 @@ for (const name of Object.keys(MODELS)) {
   });
 }
 
+test('a cut between layers sends one activation, and one gradient of it: the sum of what its readers make', (t) => {
+  const graph = trained('experts');
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const first = forward.findIndex(({ name }) => name.startsWith('/layers.1/'));
+  const placeOf = new Map(forward.map(({ name }, index) => [name, { stage: index < first ? 0 : 1, chunk: 0 }]));
+  const apart = accumulatedApart(graph, placeOf);
+  const micro = cutStages(apart, placeOf, 2).transfers.filter(({ when }) => when === 'micro');
+  t.deepEqual(
+    micro.map(({ from, to }) => [from, to]),
+    [
+      [0, 1],
+      [1, 0],
+    ],
+  );
+  const [activation, gradient] = micro.map(({ tensor }) => apart.tensors.get(tensor));
+  t.deepEqual(gradient?.shape, activation?.shape);
+  const readers = forward.filter(({ inputs }) => inputs.includes(micro[0]?.tensor ?? ''));
+  t.is(readers.length, 2);
+});
+
 function problemsOf(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, count: number): readonly string[] {
   const { stages, transfers } = cutStages(graph, placeOf, count);
   const problems: string[] = [];

@@ -7,7 +7,7 @@ import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
 import type { ActionPhase, ScheduleKind, ScheduleRequest } from '../../schedule/schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 import type { Cluster } from '../cluster.js';
-import { outsideSeconds } from '../phase.js';
+import { outsideSeconds, passesBeside } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import type { RankParameters } from './data-price.js';
@@ -176,7 +176,7 @@ function assemble(
   const pipeline = pp === 1 ? busy : length({ seconds: sendSeconds, blocks });
 
   // Reductions hide under the stage's own layers; the stage that is done last counts.
-  const passes = (1 + (virtualStages - 1) * Math.min(pp, m)) / virtualStages;
+  const passes = passesBeside(virtualStages, pp, m);
   const once = [...new Set(stages)].map(({ prices, parameters, layers: { forward, backward } }) => ({
     data: prices.data(parameters, {
       forward,

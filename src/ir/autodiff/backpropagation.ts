@@ -1,7 +1,8 @@
 /**
  * @file Gradients propagated through a graph, from its last operator to its first. Registry entries define the gradients of
- * operators; gradients of several readers are added up where the tensor is made. Gradient operators are in the layer of
- * their forward operator, in the phase `backward-input` where an activation's gradient depends on them.
+ * operators; gradients of several readers are added up. Gradient operators are in the layer of their forward operator, sums of
+ * gradients in that of the reader whose gradient comes last; in the phase `backward-input` where an activation's gradient
+ * depends on them.
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -93,6 +94,12 @@ function movingTensors(graph: Graph, wanted: readonly string[]): ReadonlySet<str
   return found;
 }
 
+/** The gradient that one reader of a tensor propagates to it; without a reader it is a seed, or the sum of all. */
+interface GradientPart {
+  readonly tensor: string;
+  readonly reader: Node | null;
+}
+
 class Backpropagation {
   private readonly nodes: Node[] = [];
   private readonly tensors: Map<string, TensorType>;
@@ -100,7 +107,7 @@ class Backpropagation {
   private readonly constants = new Map<string, string>();
   private readonly replaced = new Map<Node, Node>();
   /** Gradients that readers have propagated so far, by tensor. */
-  private readonly parts = new Map<string, string[]>();
+  private readonly parts = new Map<string, GradientPart[]>();
   /** Tensors that hold gradients of computed tensors. */
   private readonly ofActivations = new Set<string>();
 
@@ -115,7 +122,7 @@ class Backpropagation {
   run(): Backpropagated {
     const { graph, question } = this;
     const moving = movingTensors(graph, question.wanted);
-    for (const [tensor, seed] of question.seeds) this.parts.set(tensor, [seed]);
+    for (const [tensor, seed] of question.seeds) this.parts.set(tensor, [{ tensor: seed, reader: null }]);
     for (const node of [...graph.nodes].reverse()) this.through(node, moving);
     const gradients = new Map<string, string>();
     for (const name of question.wanted) {
@@ -167,7 +174,7 @@ class Backpropagation {
 
   private handBack(node: Node, operand: number, part: string): void {
     const name = node.inputs[operand] ?? '';
-    this.parts.set(name, [...(this.parts.get(name) ?? []), part]);
+    this.parts.set(name, [...(this.parts.get(name) ?? []), { tensor: part, reader: node }]);
   }
 
   private adopt(node: Node, block: BlockGradient): void {
@@ -182,13 +189,14 @@ class Backpropagation {
   private gradientOf(tensor: string, maker: Node | null): string | null {
     const [first, ...others] = this.parts.get(tensor) ?? [];
     if (first === undefined) return null;
-    let sum = first;
+    let sum = first.tensor;
     others.forEach((part, index) => {
       const name = unusedName(this.tensors, `${tensor}/gradient${index === others.length - 1 ? '' : `/${index}`}`);
-      this.add(maker, name, 'Add', '', {}, [sum, part], [name], [typeOf(this.graph, tensor)]);
+      const near = maker && part.reader ? { ...maker, module: part.reader.module, layer: part.reader.layer } : maker;
+      this.add(near, name, 'Add', '', {}, [sum, part.tensor], [name], [typeOf(this.graph, tensor)]);
       sum = name;
     });
-    this.parts.set(tensor, [sum]);
+    this.parts.set(tensor, [{ tensor: sum, reader: null }]);
     return sum;
   }
 

@@ -16,6 +16,7 @@ import { checkProgram } from '../../../src/program/check-program.js';
 import type { Program } from '../../../src/program/program.js';
 import { writeModel } from '../../pipelines/models.js';
 import { corruptionsOf } from '../../program/corruptions.js';
+import { thinned } from '../../selection.js';
 import { CORRUPTIONS, LEARNING_RATE } from '../corrupted-program.js';
 import { type Asked, faults, planned, TRAINING } from './planned.js';
 
@@ -87,7 +88,7 @@ const PLANS: Readonly<Record<string, Asked>> = {
   'llama-tiny, stages': { file: 'models/llama-tiny.onnx', ...at(1, 4, 4), training: CUT },
 };
 
-for (const [name, asked] of Object.entries(PLANS))
+for (const [name, asked] of thinned(Object.entries(PLANS), 2))
   test.serial(`a rehearsal computes what one rank does and covers its plan: ${name}`, async (t) => {
     const result = await rehearse({ directory: await planned(t, asked) });
     t.deepEqual(faults(result), []);
