@@ -124,7 +124,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
 export function followingCandidates({ strategies }: CandidateSet, question: CandidateQuestion): CandidateSet {
   const priced = pricedStrategies(strategies, question);
   if (priced.strategies.length < strategies.length)
-    throw new Error(`${question.view.name} cannot follow the strategies of the operator that it does again`);
+    throw new Error(`${question.view.name} cannot follow the strategies of the operator that it recomputes`);
   return { ...priced, strategies, unused: [], liftsRoles: false };
 }
 
@@ -181,7 +181,7 @@ function everyPlacement(
         .map((factor): FactorSubAxes => ({ ...axes, [factor.name]: [...(axes[factor.name] ?? []), name] })),
     ]);
     if (all.length > EVERY_LIMIT)
-      throw cannotBeKept(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to look through');
+      throw cannotBeKept(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to check');
   }
   return all.map((axes): AxisPlacement => ({ axes }));
 }
@@ -425,7 +425,7 @@ function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion
       if (!isOthers) return `factor ${factor.name} is taken`;
       const whose = question.families.factors.batch.has(factor.name)
         ? "the batch, which is dp's"
-        : 'the sequence, which --tp-sequence off leaves whole';
+        : 'the sequence, which --tp-sequence off replicates';
       return `factor ${factor.name} is ${whose}`;
     });
   return reasons.length > 0 ? reasons.join(', ') : 'the operator has no factor of size above 1';

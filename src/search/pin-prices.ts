@@ -58,7 +58,7 @@ export class PinPricing {
     this.factorsOf = new Map(
       questions.map((question) => {
         const [first, ...others] = question.nodes.map((node) => operators.get(node));
-        if (!first) throw new Error(`${question.nodes[0]?.name} is no operator of the mesh`);
+        if (!first) throw new Error(`${question.nodes[0]?.name} is not an operator of the mesh`);
         const size = first.set.strategies.length;
         // Operators with other candidates have the same placement in the plan, but not the same choices.
         const alike = others.flatMap((other) => (other?.set === first.set ? [other.variable] : []));

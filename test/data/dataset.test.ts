@@ -163,7 +163,7 @@ test('what is no data for the inputs is refused with both sides', (t) => {
     [written('odd.bin', new Uint8Array(5)), 'bad-array', /5 bytes/],
     [written('cut.npz', writeNpz({ ids, labels: ids }).slice(0, 300)), 'bad-array', /not a readable/],
     [written('not.npz', new Uint8Array(100)), 'bad-array', /not a readable/],
-    [written('cut.npy', writeNpy(ids).slice(0, -1)), 'bad-array', /is cut/],
+    [written('cut.npy', writeNpy(ids).slice(0, -1)), 'bad-array', /is truncated/],
     [written('packed.npz', zipSync({ 'ids.npy': [writeNpy(ids), { level: 9 }] })), 'compressed-data', /ids\.npy/],
   ];
   for (const [file, code, says] of cases) {

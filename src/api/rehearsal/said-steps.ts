@@ -25,7 +25,7 @@ export function checkSteps(
     if (said === undefined || said.join() === taken.join()) continue;
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} comes to ${texts.join(', ')} by ${stepsText(said)}, its layouts make it ` +
+      `the plan reshards tensor ${tensor} for ${texts.join(', ')} by ${stepsText(said)}, and its layouts need ` +
         `${stepsText(taken)}`,
       { tensor },
     );
