@@ -100,7 +100,7 @@ function checkStored(program: Program, stored: Readonly<Record<string, StoredTen
     firstOfState(program).map(({ stage, to }) => [to, program.stages[stage]?.tensors[to] as ProgramTensor]),
   );
   const typeText = (type: Pick<ProgramTensor, 'dtype' | 'shape'> | undefined) =>
-    type ? `${type.dtype} [${type.shape.join(', ')}]` : 'not there';
+    type ? `${type.dtype} [${type.shape.join(', ')}]` : 'absent';
   for (const name of [...own.keys(), ...Object.keys(stored)]) {
     const [wanted, found] = [typeText(own.get(name)), typeText(stored[name])];
     if (wanted === found) continue;
