@@ -254,12 +254,12 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
   for (const part of rest.split(',').filter((piece) => piece.trim() !== '')) {
     const [key = '', written = ''] = part.split('=').map((piece) => piece.trim());
     if (!keys.includes(key))
-      throw usage('unknown-model-key', `--model ${text}: '${key}' is no key of this family`, offer(key, keys));
+      throw usage('unknown-model-key', `--model ${text}: '${key}' is not a key of this family`, offer(key, keys));
     if (key === 'pattern') {
       if (layersOfLetters(written) === null)
         throw usage(
           'bad-model-value',
-          `--model ${text}: pattern=${written} is no row of layers`,
+          `--model ${text}: pattern=${written} is not a row of layers`,
           'give a letter for each layer: M state space, * attention, - feed-forward, E experts, as in pattern=ME*E',
         );
       values[key] = written;
@@ -273,7 +273,7 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
     if (written === '' || !good)
       throw usage(
         'bad-model-value',
-        `--model ${text}: ${key}=${written} is ${share ? 'no share below 1' : `no whole number from ${least} to ${most}`}`,
+        `--model ${text}: ${key}=${written} is ${share ? 'not a share below 1' : `not a whole number from ${least} to ${most}`}`,
         `for example ${key}=${share ? 0.1 : Math.min(most, 8)}`,
       );
     values[key] = value;

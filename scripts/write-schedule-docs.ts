@@ -196,7 +196,7 @@ It is not executed: what a program computes is what the model computes, and zero
 const CHECKS = `## Checks and simulation
 
 \`src/schedule/check.ts\` finds, for any schedule, actions that are absent, doubled or out of order, stages that wait for one
-another in a circle, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
+another in a cycle, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
 starts and ends, given how long each stage, chunk and phase takes and how long results travel: stages may differ, and it takes
 less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. The formulas above (\`src/schedule/closed-form.ts\`) agree
 with it wherever stages are alike and results travel in no time; the two schedules without one are simulated in their place.
@@ -213,7 +213,7 @@ changes no figure. Share of a step in which a rank has nothing to do, on emulate
 | p 4 | naive, m 4: 75.00 % (75.00); F-then-B, m 8: 27.28 (27.27); interleaved 1F1B, m 8, v 2: 15.83 (15.79); zero-bubble, m 8: 11.13 (11.11) |
 | p 8 | naive, m 4: 87.50 % (87.50); F-then-B, m 8: 46.67 (46.67); interleaved 1F1B, m 8, v 2: 30.49 (30.43); zero-bubble, m 8: 22.60 (22.58) |
 
-Refused with \`bad-schedule\`: interleaving micro-batches that are no multiple of the stages, virtual stages in a schedule that has
+Refused with \`bad-schedule\`: interleaving micro-batches that are not a multiple of the stages, virtual stages in a schedule that has
 none, one virtual stage in one that interleaves, any number but 2 in ZB-V.
 
 The planner chooses among naive, F-then-B, 1F1B, interleaved 1F1B and zero-bubble, whose price it has in one formula.

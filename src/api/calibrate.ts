@@ -81,9 +81,9 @@ export async function calibrate(options: CalibrateOptions): Promise<Calibration>
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--output ${output} is no name of a cluster file`,
+      `--output ${output} does not name a cluster file`,
       {},
-      'let it end in .yaml, .yml or .json: --cluster tells files from clusters of the catalogue by that',
+      'end the name in .yaml, .yml or .json: by its ending --cluster recognises a file',
     );
   const { layerFactors: given, ...plain } = await clusterOf(options.cluster);
   const rows: CsvRow[] = [];
@@ -158,13 +158,13 @@ async function clusterOf(text: string): Promise<Cluster> {
   const cluster = parseCluster(text, undefined, await clusterSources(text));
   if (cluster.local)
     throw refused(
-      `cluster ${text} is ranks of this machine`,
+      `cluster ${text} consists of ranks of this machine`,
       'autopar profile measures them; calibrate is for devices of the catalogue and for cluster files',
     );
   if (cluster.kinds)
     throw refused(
       `the nodes of ${text} differ`,
-      'a run says nothing of one kind alone: calibrate a cluster file of each kind by itself',
+      'a run measures all kinds of nodes at once: calibrate a cluster file for each kind',
     );
   return cluster;
 }
@@ -172,17 +172,18 @@ async function clusterOf(text: string): Promise<Cluster> {
 async function rowsOf(file: string): Promise<readonly CsvRow[]> {
   try {
     const { size } = await stat(file);
-    if (size > LARGEST_BYTES) throw new Error(`has ${Math.round(size / 1e6)} MB, and no more than 100 are read`);
+    if (size > LARGEST_BYTES) throw new Error(`has ${Math.round(size / 1e6)} MB; autopar reads at most 100 MB`);
     const { columns, rows } = tableOf(await readFile(file, 'utf8'));
     const lacking = [...NEEDED, 'seconds'].filter((column) => !columns.includes(column));
-    if (lacking.length > 0) throw new Error(`is no table of training runs: it lacks the columns ${lacking.join(', ')}`);
+    if (lacking.length > 0)
+      throw new Error(`is not a table of training runs: it lacks the columns ${lacking.join(', ')}`);
     return rows;
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT')
       throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
     const what = code === 'EISDIR' ? 'is a folder' : code === undefined ? message : `cannot be read: ${message}`;
-    throw new AutoparError('bad-runs', 'input', `the file ${what}`, { file }, 'docs/clusters.md has the columns');
+    throw new AutoparError('bad-runs', 'input', `the file ${what}`, { file }, 'docs/clusters.md lists the columns');
   }
 }
 
@@ -199,19 +200,25 @@ function nothingUsed(files: readonly string[], rows: number, skipped: Readonly<R
   const [first] = reasons;
   const why = first
     ? `; ${first[1]} of ${rows}: ${first[0]}${reasons.length > 1 ? ` (and ${reasons.length - 1} other reasons)` : ''}`
-    : ', for it has no rows';
+    : ': the table has no rows';
   const [file] = files;
   const where = files.length === 1 && file !== undefined ? { file } : {};
-  return new AutoparError('bad-runs', 'input', `no run can be used${why}`, where, 'docs/clusters.md says which can');
+  return new AutoparError(
+    'bad-runs',
+    'input',
+    `no run can be used${why}`,
+    where,
+    'docs/clusters.md lists the requirements',
+  );
 }
 
 function tooMany(what: string, most: number): AutoparError {
   return new AutoparError(
     'bad-runs',
     'input',
-    `the runs have ${what}, and at most ${most} are fitted together`,
+    `the runs have ${what}; autopar fits at most ${most} together`,
     {},
-    'leave out runs of models and batches that you do not plan for',
+    'leave out runs of models and batches that you do not plan',
   );
 }
 

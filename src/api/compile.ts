@@ -146,7 +146,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   if (options.verify && !emitted.programWritten)
     throw weightsNeeded(
       imported,
-      '--verify needs a program, and none was written',
+      '--verify needs a program, and compile wrote none',
       `--init random makes values; the plan is in ${directory}`,
     );
   const verification = options.verify

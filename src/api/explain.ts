@@ -276,7 +276,7 @@ function stepText(step: ReasonStep): string {
     case 'operator':
       return `operator ${step.node}, factor ${step.factor}`;
     case 'batch':
-      return 'the batch, which is shared out over dp';
+      return 'the batch, which dp shards';
     case 'pin': {
       const { text, file, line } = step.source;
       return file === null ? text : `${text} (${file}${line === null ? '' : `:${line}`})`;

@@ -128,7 +128,7 @@ async function intoModel(sources: Sources, output: string): Promise<Written> {
           throw cannotExport(
             file,
             tensor,
-            `stands for ${before.parameter} and ${parameter.name}, which training has made different`,
+            `stores both ${before.parameter} and ${parameter.name}, which differ after training`,
           );
         values.set(tensor, { ...value, parameter: parameter.name });
       }
@@ -277,7 +277,7 @@ async function withValues(
     left.delete(name);
     if (item.op_type === 'Constant') return [withConstant(item, valueProto({ name }, value, file))];
     // Exporters store equal values once, and read them through an Identity with the name of the other parameter.
-    if (item.op_type !== 'Identity') throw cannotExport(file, name, `is what ${item.name ?? item.op_type} makes`);
+    if (item.op_type !== 'Identity') throw cannotExport(file, name, `is a result of node ${item.name ?? item.op_type}`);
     initializer.push(valueProto({ name }, value, file));
     return [];
   });
@@ -289,7 +289,7 @@ async function withValues(
     initializer.push(valueProto({ name, data_type: onnxOfDtype(value.dtype) }, value, file));
   }
   const [lost] = left;
-  if (lost !== undefined) throw cannotExport(file, lost, 'is no initializer of the model itself');
+  if (lost !== undefined) throw cannotExport(file, lost, 'is not an initializer of the main graph');
   return { ...model, graph: { ...model.graph, initializer, node } };
 }
 
@@ -330,7 +330,7 @@ function valueProto(proto: TensorProto, value: FileValue | null, file: string): 
   const { name = '', data_type: type, metadata_props: metadata } = proto;
   const own = onnxOfDtype(value.dtype);
   if (type !== undefined && type !== own)
-    throw cannotExport(file, name, `has another type than the ${value.dtype satisfies DType} that was trained`);
+    throw cannotExport(file, name, `differs in type from the trained ${value.dtype satisfies DType} weight`);
   return {
     name,
     dims: value.shape,

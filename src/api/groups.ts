@@ -31,7 +31,7 @@ function checkRanks({ pp, dp, sp, tp }: Degrees): void {
     'usage',
     `these degrees make ${ranks} ranks; groups are listed for at most ${MOST_RANKS}`,
     {},
-    'give smaller degrees: the pattern repeats',
+    'give smaller degrees: the groups repeat',
   );
 }
 

@@ -139,7 +139,7 @@ function obstacle(node: Node, factors: readonly Factor[], without: string): stri
   if (factors.some(({ kind }) => !UNCUT.has(kind))) return null;
   const entry = entryOf(node.op, node.domain);
   if (!entry) return 'autopar does not know the operator';
-  return (entry.note ?? 'its dimensions stay whole').replace(/\.$/, '');
+  return (entry.note ?? 'its dimensions are not sharded').replace(/\.$/, '');
 }
 
 function nodeWork(graph: Graph, node: Node): OperatorWork {

@@ -244,7 +244,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
   if (pp === 1 && (options.virtualStages ?? 1) > 1)
     throw usage(
       'bad-schedule',
-      `${options.virtualStages} virtual stages are chunks of a stage that take turns with other stages, and pp is 1`,
+      `${options.virtualStages} virtual stages need a pipeline, and pp is 1`,
       'give a --pp, or leave out --virtual-stages',
     );
   return {
@@ -326,7 +326,7 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
   const exact = microBatch !== undefined && count !== undefined;
   throw usage(
     'batch-does-not-divide',
-    `the global batch ${globalBatch} is ${exact ? 'not' : 'no multiple of'} ${given.join(' · ')}`,
+    `the global batch ${globalBatch} is ${exact ? 'not' : 'not a multiple of'} ${given.join(' · ')}`,
     'global batch = dp · micro-batch · micro-batches: for example --global-batch ' +
       `${exact ? unit : Math.ceil(globalBatch / unit) * unit}`,
   );
@@ -338,7 +338,7 @@ export function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOpt
   if (loss || stray === undefined) return;
   throw usage(
     'bad-option',
-    `${stray} is about training: inference has no gradients and keeps no activations`,
+    `${stray} applies to training only: inference has no gradients and stores no activations`,
     'add --train, or leave it out',
   );
 }
@@ -352,7 +352,7 @@ export function checkOffload({ offload = 'none', loss }: SimulateOptions, { devi
   if (!loss)
     throw usage(
       'bad-option',
-      `--offload ${offload} is about training: inference has no optimizer state and keeps no activations`,
+      `--offload ${offload} applies to training only: inference has no optimizer state and stores no activations`,
       'add --train, or leave it out',
     );
   if (!device.host)
@@ -360,8 +360,8 @@ export function checkOffload({ offload = 'none', loss }: SimulateOptions, { devi
       'no-host',
       local
         ? `--offload ${offload}: ranks of this machine are its host already`
-        : `--offload ${offload}: nothing is known of the hosts of ${device.id}`,
-      'say host: {memory, memoryBandwidth, bandwidth} of the device in a cluster file (docs/clusters.md)',
+        : `--offload ${offload}: device ${device.id} has no host data`,
+      'set host: {memory, memoryBandwidth, bandwidth} of the device in a cluster file (docs/clusters.md)',
     );
 }
 
@@ -381,11 +381,10 @@ function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration):
   const { sequence, experts } = factsOf(work);
   const refuse = (message: string, hint: string) => usage('degree-does-not-fit', message, hint);
   if (sp > 1 && sequence === 1)
-    throw refuse(`sp ${sp} cuts the sequence that attention runs over, and the model has none`, 'leave out --sp');
+    throw refuse(`sp ${sp} shards the sequence of attention, and the model has no attention`, 'leave out --sp');
   if (sequence % sp !== 0)
     throw refuse(`sp ${sp} does not divide the sequence of ${sequence}`, 'give an sp that divides it');
-  if (ep > 1 && experts === 1)
-    throw refuse(`ep ${ep} spreads experts over ranks, and the model has none`, 'leave out --ep');
+  if (ep > 1 && experts === 1) throw refuse(`ep ${ep} shards experts, and the model has none`, 'leave out --ep');
   if (experts % ep !== 0)
     throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
 }

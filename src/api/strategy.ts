@@ -174,11 +174,11 @@ async function write(read: StrategyFile, to: StrategyForm, options: ConvertOptio
   }
   const plan = options.pinsOnly ? null : planOfFile(read);
   if (plan) return writePlan(read, plan, to, options);
-  if (read.form === 'onnx') throw cannotConvert(read.file, to, 'the model holds no plan of autopar’s');
+  if (read.form === 'onnx') throw cannotConvert(read.file, to, 'the model holds no autopar plan');
   if (read.form === 'plan') throw new Error('a plan was read without one');
   if (to === 'mindspore' || to === 'mindspore-json')
     return writeDocument({ document: read.document, notes: [] }, to, options.output);
-  throw cannotConvert(read.file, to, 'MindSpore’s file holds only a part of a plan');
+  throw cannotConvert(read.file, to, 'a MindSpore checkpoint holds only a part of a plan');
 }
 
 async function writePlan(
@@ -197,14 +197,14 @@ async function writePlan(
     const { placed } = await placedIn(read, plan, options);
     const { text, lost } = WRITERS[to](trainerChoices(plan, placed), titleOf(plan));
     await writeFileAtomic(output, text);
-    return lost.map((what) => `not carried: ${what}`);
+    return lost.map((what) => `not transferred: ${what}`);
   }
   const { imported, placed } = await placedIn(read, plan, options);
   if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
   else if (to === 'tp-plan') {
     const { styles, notes } = tpPlan(placed);
     await writeJsonAtomic(output, styles);
-    return notes.map((note) => `not said: ${note}`);
+    return notes.map((note) => `not expressed: ${note}`);
   } else if (to === 'onnx') {
     const notes = await writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
     return [...notes, ...lostInOnnx(plan, placed.chunks)];
@@ -215,8 +215,8 @@ async function writePlan(
 function lostInOnnx({ sequence }: Plan, chunks: number): readonly string[] {
   const lost: string[] = [];
   if (chunks > 1) lost.push(`stages have ${chunks} chunks each`);
-  if (sequence?.order === 'zigzag') lost.push('shards of the sequence are of its zig-zag order');
-  return lost.map((what) => `${what}, which ONNX cannot say; the plan inside does`);
+  if (sequence?.order === 'zigzag') lost.push('the sequence is sharded in zig-zag order');
+  return lost.map((what) => `${what}, which ONNX annotations cannot express; the embedded plan does`);
 }
 
 const WRITERS = { megatron: megatronFlags, torchtitan: torchtitanJob };
@@ -280,13 +280,13 @@ async function writeDocument(
     await writeFileAtomic(output, encodeStrategy(document));
     return notes;
   }
-  if (to !== 'mindspore-json') throw cannotConvert(output, to, 'MindSpore’s file holds only a part of a plan');
+  if (to !== 'mindspore-json') throw cannotConvert(output, to, 'a MindSpore checkpoint holds only a part of a plan');
   const { text, leftOut } = strategyToJson(document);
   await writeFileAtomic(output, text);
   return [
     ...notes,
     ...leftOut.map(
-      (name) => `parameter ${name} has two axes on one dimension, which MindSpore’s JSON cannot say; it is left out`,
+      (name) => `parameter ${name} has two axes on one dimension, which MindSpore’s JSON cannot express; it is omitted`,
     ),
   ];
 }
@@ -326,7 +326,7 @@ async function asDocument(read: StrategyFile, options: ModelOptions, complete = 
   const { document, leftOut } = mindSporeStrategy(graph, placePlan(plan, graph));
   const [first] = leftOut;
   if (!complete || first === undefined) return document;
-  throw cannotConvert(read.file, 'mindspore', `parameter ${first} is cut in pieces or padded`);
+  throw cannotConvert(read.file, 'mindspore', `parameter ${first} is sharded in pieces or padded`);
 }
 
 function checkedStage(plan: Plan, stage: number | undefined): number | undefined {

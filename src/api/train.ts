@@ -124,7 +124,7 @@ export async function trainFrom(options: TrainOptions, initial: UnshardedTensors
     throw new AutoparError(
       'not-trained',
       'usage',
-      `the program in ${directory} infers, and trains nothing`,
+      `the program in ${directory} is for inference`,
       { file: directory },
       'compile the model with --train',
     );
@@ -213,7 +213,7 @@ async function trainModel(
         if (evalLoss !== undefined) evaluations.push({ step, loss: evalLoss });
         last = evalLoss === undefined ? taken : { ...taken, evalLoss };
         const unwritten = await file.add(last);
-        if (unwritten) options.onNote?.(`warning: lines of metrics wait for room: ${unwritten.message}`);
+        if (unwritten) options.onNote?.(`warning: metrics cannot be written yet: ${unwritten.message}`);
         options.onStep?.(last);
         signal?.throwIfAborted();
         await checkpoints.after(session, now, steps);
@@ -221,7 +221,7 @@ async function trainModel(
         if (step === steps && options.trace !== undefined) await writeSpans(options.trace, program, result.spans);
       },
     });
-    if (!last) throw new Error('no step was taken');
+    if (!last) throw new Error('no step ran');
     file.end();
     const { samples } = dataset;
     const report = { state: end, samples, stepsPerEpoch, losses, last, evaluations, seconds, bytesRead };

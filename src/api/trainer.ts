@@ -63,7 +63,7 @@ export class Trainer {
       const { openEvaluator } = await import('./training-run/evaluate.js');
       const { plan } = await readCompiled(await this.folder());
       const { training } = plan;
-      if (!training) throw new Error('the plan trains nothing');
+      if (!training) throw new Error('the plan is for inference');
       return this.forward('loss', async (program) => {
         const evaluator = openEvaluator(program, { files: data, tokenType }, training);
         try {

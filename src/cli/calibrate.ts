@@ -17,8 +17,8 @@ interface CalibrateFlags {
 
 export const calibrateCommand: Command<CalibrateFlags> = {
   name: 'calibrate',
-  says: 'learn from measured runs how long layers take on a cluster',
-  arguments: [{ name: '<runs...>', says: 'tables of runs (CSV): model, devices, degrees, batches, seconds of a step' }],
+  says: 'calibrate the cost model of a cluster with measured runs',
+  arguments: [{ name: '<runs...>', says: 'CSV tables of runs (docs/clusters.md lists the columns)' }],
   options: [
     {
       flags: '--cluster <spec>',
@@ -26,7 +26,7 @@ export const calibrateCommand: Command<CalibrateFlags> = {
     },
     {
       flags: '-o, --output <file>',
-      says: 'cluster file to write, for --cluster of other commands (.yaml, .yml or .json)',
+      says: 'cluster file to write, for --cluster (.yaml, .yml or .json)',
     },
   ],
   examples: [
@@ -36,7 +36,7 @@ export const calibrateCommand: Command<CalibrateFlags> = {
     },
     {
       line: 'autopar calibrate models/pilot-runs.csv --cluster my-cluster.yaml',
-      says: 'how far off it is, and would be; writes nothing',
+      says: 'print errors before and after calibration; write nothing',
     },
   ],
   run: runCalibrate,
@@ -84,7 +84,7 @@ function calibrationLines(made: Calibration, file: string | undefined): readonly
     'predictions of these runs',
     ...scoreLines(scores),
     '',
-    layers.length > MOST_SHOWN ? `the ${MOST_SHOWN} layers that are most off` : 'layers, most off first',
+    layers.length > MOST_SHOWN ? `the ${MOST_SHOWN} layers with the largest errors` : 'layers, largest error first',
     ...layerLines(layers),
     '',
     ...adviceLines(made, file),
@@ -93,11 +93,11 @@ function calibrationLines(made: Calibration, file: string | undefined): readonly
 
 function scoreLines({ before, given, after, otherModels, otherShapes }: CalibrationScores): readonly string[] {
   const rows = [
-    ['as the catalogue has the cluster', before],
-    ...(given ? [['as the cluster file has had it so far', given] as const] : []),
-    ['calibrated: of the runs learned from', after],
-    ["each model by other models' runs", otherModels],
-    ["each layer shape by other shapes' runs", otherShapes],
+    ['from the catalogue', before],
+    ...(given ? [['from the cluster file so far', given] as const] : []),
+    ['calibrated, same runs', after],
+    ["calibrated from other models' runs", otherModels],
+    ["calibrated from other shapes' runs", otherShapes],
   ] satisfies readonly (readonly [string, Score | null])[];
   const swept = before.sweeps > 0;
   const sweep = swept
@@ -162,7 +162,7 @@ function adviceLines({ scores, layers }: Calibration, file: string | undefined):
     otherShapes === null || otherShapes.mape > 0.95 * before.mape
       ? [
           'Layers of other shapes are ' +
-            `${otherShapes === null ? 'hardly known from one' : 'predicted no better from these'}: measure a run ` +
+            `${otherShapes === null ? 'unknown from one shape' : 'not predicted better from these runs'}: measure a run ` +
             'of each width, tp and micro-batch that you plan for.',
         ]
       : [];
@@ -170,10 +170,10 @@ function adviceLines({ scores, layers }: Calibration, file: string | undefined):
   const attention = [...new Set(layers.map((layer) => layer.attention))];
   return [
     ...unknown,
-    `The runs are of ${software.join(' and ')}, attention in ${attention.join(' and ')}: simulate with --software ` +
+    `The runs used ${software.join(' and ')}, with attention ${attention.join(' and ')}: simulate with --software ` +
       'and --attention to match.',
     file === undefined
-      ? 'nothing is written: -o my-cluster.yaml keeps what was learned'
+      ? 'nothing is written: -o my-cluster.yaml saves the calibration'
       : `written to ${file}; next: autopar simulate MODEL --train --cluster ${file}`,
   ];
 }

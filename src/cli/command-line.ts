@@ -165,7 +165,7 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   if (error.code === 'commander.unknownCommand') return unknownCommand(named);
   // The error of commander for help of an unknown command.
   if (error.code === 'commander.help') return unknownCommand(line.filter((word) => !word.startsWith('-'))[1] ?? '');
-  const help = `autopar ${command ? `${command.name} ` : ''}--help shows how it is used`;
+  const help = `autopar ${command ? `${command.name} ` : ''}--help shows its usage`;
   return new AutoparError(USAGE_CODES[error.code] ?? 'bad-usage', 'usage', message, {}, help);
 }
 

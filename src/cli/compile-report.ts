@@ -21,7 +21,7 @@ export function resultLines(result: CompileResult, output: Output, top?: number)
   const { bold, dim } = output.colors;
   return [
     ...planLines(result, output),
-    ...section('parts of the cluster', sizeLines(result.sizes ?? []), bold),
+    ...section('device subsets', sizeLines(result.sizes ?? []), bold),
     ...section('compared', comparedLines(result), bold),
     ...section('best degrees', topLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
@@ -112,7 +112,7 @@ function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
       ? '--objective memory searches them'
       : 'compile without pins of operators or stages searches them';
   const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
-  return [`not looked at: ${leftOut.join(', ')} (${who}${stages})`];
+  return [`not searched: ${leftOut.join(', ')} (${who}${stages})`];
 }
 
 /** `4 × cpu-rank`, `2 × 8 × h100-sxm-80`. */
@@ -167,8 +167,8 @@ export function summaryLines(result: PlanSummary): readonly string[] {
 /** Seconds of communication that computation hides, and its kind. */
 function hiddenText({ schedule }: CompileResult['plan'], seconds: number): string {
   return schedule.interleave
-    ? `halves     ${secondsText(seconds)} of communication behind what the other half computes`
-    : `buckets    ${secondsText(seconds)} of their communication behind what computes`;
+    ? `halves     ${secondsText(seconds)} of communication hidden behind the other half's computation`
+    : `buckets    ${secondsText(seconds)} of their communication hidden behind computation`;
 }
 
 /** Time added and memory saved, compared with the same plan without recompute. */
@@ -182,7 +182,7 @@ function recomputeLines({ recompute, plan }: PlanSummary): readonly string[] {
     `run again`,
   ].join(' ');
   const share = shareText(seconds / (plan.predicted.stepSeconds - seconds));
-  const stages = freedBytes.length > 1 ? ' on the stage that it frees most' : '';
+  const stages = freedBytes.length > 1 ? ' on the stage with the largest saving' : '';
   return [
     `  recompute  ${which}: ${secondsText(seconds)} more per step (${share}), ${bytesText(Math.max(0, most))} less ` +
       `at the peak${stages}`,
@@ -207,7 +207,7 @@ const MODES: Readonly<Record<string, string>> = {
 /** How near to the optimum a plan is known to be. */
 function provenText({ search, predicted }: CompileResult['plan']): string {
   const { mode, gap, costSeconds } = search;
-  if (mode === 'sharding_propagation') return 'which follows the pins and searches nothing';
+  if (mode === 'sharding_propagation') return 'from the pins, without a search';
   const proven = gap <= 0 ? 'optimal under the cost model' : `within ${shareText(gap)} of the bound`;
   // On ranks of this machine the runtime's calls and copies come on top, which no strategy is searched for.
   const isPart = predicted.stepSeconds > costSeconds * (1 + 1e-9);
@@ -338,7 +338,7 @@ function comparedLines({ compared, plan: { training } }: CompileResult): readonl
   return tableLines(columns, rows, 70);
 }
 
-const OPERATORS = { roles: 'as operators are searched', free: 'any axis on any factor' } as const;
+const OPERATORS = { roles: 'operator search, axis roles', free: 'operator search, free axes' } as const;
 
 function batchesText(count: number): string {
   return `${count} micro-batch${count === 1 ? '' : 'es'}`;

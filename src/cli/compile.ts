@@ -82,12 +82,12 @@ interface CompileFlags
 const dispatchOptions: readonly CommandOption[] = [
   {
     flags: '--dispatch <padded|variable>',
-    says: 'send each token to its top-k experts: all slots, or filled ones (default: as the model has it)',
+    says: 'token dispatch to top-k experts: padded or filled slots (default: as in the model)',
     parse: choiceAmong('--dispatch', DISPATCHES),
   },
   {
     flags: '--capacity-factor <f>',
-    says: 'slots of an expert as a multiple of its even share, dropping tokens beyond (default: none dropped)',
+    says: 'expert capacity over its even share; drops excess tokens (default: no dropping)',
     parse: nonNegative('--capacity-factor'),
   },
 ];
@@ -96,17 +96,17 @@ const MODES: readonly Mode[] = ['auto', 'semi-auto', 'data', 'hybrid'];
 
 export const compileCommand: Command<CompileFlags> = {
   name: 'compile',
-  says: 'choose a plan for a model and write the sharded program',
+  says: 'plan a model and write the sharded program',
   arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
   options: [
     { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
-    { flags: '--report <file>', says: 'HTML page of the step, operators with reasons, what was compared' },
+    { flags: '--report <file>', says: 'HTML page of the step, operators, reasons and compared plans' },
     writeModelOption,
-    { flags: '--force', says: 'replace the folder even if it holds other files, and the file of --write-model' },
-    { flags: '--plan-only', says: 'write plan.json and leave the program out' },
+    { flags: '--force', says: 'replace a folder with other files, and the --write-model file' },
+    { flags: '--plan-only', says: 'write plan.json without a program' },
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
-      says: 'also write a folder for torchrun, ONNX engines or MindSpore (docs/torch.md, docs/checkpoints.md)',
+      says: 'also write torchrun, ONNX or MindSpore files (docs/torch.md, docs/checkpoints.md)',
       parse: choiceAmong('--target', TARGETS),
     },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },
@@ -116,94 +116,94 @@ export const compileCommand: Command<CompileFlags> = {
     ...degreeOptions(),
     {
       flags: '--sp-method <gather|ulysses|ring|auto>',
-      says: 'sp in attention: gathered keys and values, heads, keys and values passed round, or the cheapest (auto)',
+      says: 'sequence-parallel attention: gathered keys, sharded heads, ring, or cheapest (auto)',
       parse: choiceAmong('--sp-method', SP_METHODS),
     },
     {
       flags: '--sp-order <zigzag|contiguous>',
-      says: 'positions of a ring: in zig-zag order, the default where attention is causal, or in the model’s',
+      says: 'position order of a ring (default: zigzag for causal attention)',
       parse: choiceAmong('--sp-order', SP_ORDERS),
     },
     {
       flags: '--tp-sequence <on|off|auto>',
-      says: "Megatron's sequence parallelism: norms along the sequence over tp, or the cheapest (auto)",
+      says: "Megatron's sequence parallelism of norms over tp, or the cheapest (auto)",
       parse: choiceAmong('--tp-sequence', TP_SEQUENCES),
     },
     ...dispatchOptions,
     {
       flags: '--axes <roles|free>',
-      says: 'roles: dp shards the batch only, tp the rest; free lifts that',
+      says: 'roles: dp shards the batch only; free: any factor',
       parse: choiceAmong('--axes', ['roles', 'free']),
     },
     {
       flags: '--mode <mode>',
-      says: 'auto, semi-auto, data (the batch alone) or hybrid (what is not pinned stays whole); default: auto',
+      says: 'auto (default), semi-auto, data (batch only), hybrid (unpinned operators replicated)',
       parse: choiceAmong('--mode', MODES),
     },
     {
       flags: '--annotations <file>',
-      says: 'YAML or JSON that pins operators and tensors (docs/annotations.md); the rest is completed',
+      says: 'YAML or JSON pins of operators and tensors (docs/annotations.md)',
     },
     {
       flags: '--complete <search|propagate>',
-      says: 'what is not pinned is completed at least cost, or by propagation alone (default: search)',
+      says: 'complete unpinned operators by search (default) or propagation only',
       parse: choiceAmong('--complete', ['search', 'propagate']),
     },
     {
       flags: '--search-mode <mode>',
-      says: 'auto, ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/planner.md); default: auto',
+      says: 'auto (default), ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/planner.md)',
       parse: choiceAmong('--search-mode', SEARCH_MODES),
     },
     {
       flags: '--solver <highs|glpk|none>',
-      says: 'who solves integer programs (default: highs); glpk is installed with npm install glpk.js',
+      says: 'integer-program solver (default: highs); glpk needs npm install glpk.js',
       parse: choiceAmong('--solver', SOLVERS),
     },
     {
       flags: '--time-limit <seconds>',
-      says: 'take the best plan found by then, with its gap; without any, one that takes no search',
+      says: 'search time; then the best plan so far, or propagation',
       parse: nonNegative('--time-limit'),
     },
     {
       flags: '--top <k>',
-      says: 'show the k best combinations of degrees (default: 1), and k runners-up of steps by their layers (5)',
+      says: 'degree combinations to show (default: 1), runners-up of proposals (default: 5)',
       parse: integerParser('--top', 1),
     },
     {
       flags: '--config <file>',
-      says: "a MindFormers configuration's parallel sections (docs/reference/mindformers.md)",
+      says: 'MindFormers configuration with parallel sections (docs/reference/mindformers.md)',
     },
     {
       flags: '--objective <what>',
-      says: 'least time, memory, cost (device-seconds) or devices (the fewest, --within a time); default: time',
+      says: 'minimise time (default), memory, cost (device-seconds), or devices (with --within)',
       parse: choiceAmong('--objective', OBJECTIVES),
     },
     {
       flags: '--prefer <simple|fastest>',
-      says: 'simple: of plans within 2 % of the fastest the one with fewest kinds of parallelism; default: simple',
+      says: 'simple (default): fewest parallelism kinds within 2 % of the fastest',
       parse: choiceAmong('--prefer', PREFERENCES),
     },
     {
       flags: '--headroom <share>',
-      says: 'device memory that a plan should leave free (default: 10 %, at up to 5 % of the time; 0 with --memory)',
+      says: 'free device memory (default: 10 % for ≤ 5 % time; 0 with --memory)',
       parse: shareOf('--headroom'),
     },
-    { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
+    { flags: '--within <seconds>', says: 'step time limit for --objective devices', parse: nonNegative('--within') },
     ...programOptions({}, SCHEDULE_KINDS, RECOMPUTED_LAYERS),
     ...gradientOptions,
     {
       flags: '--stages <layout>',
-      says: 'what each stage of a pipeline has, such as "E t*3 | t*3 H"; inspect says what the letters are',
+      says: 'units of each pipeline stage, such as "E t*3 | t*3 H" (see inspect)',
     },
     {
       flags: '--meshes <layout>',
-      says: 'the mesh of each stage where they differ, such as "tp2 | dp2"',
+      says: 'mesh of each stage, such as "tp2 | dp2"',
     },
     ...trainingOptions,
     ...parameterOptions,
     {
       flags: '--init <random>',
-      says: 'make up weights that the model file lacks',
+      says: 'generate weights that the model file lacks',
       parse: choiceAmong('--init', ['random']),
     },
     {
@@ -215,11 +215,11 @@ export const compileCommand: Command<CompileFlags> = {
   examples: [
     {
       line: 'autopar compile models/llama-tiny.onnx --verify',
-      says: "for this machine's cores, and prove the result right",
+      says: "compile for this machine's cores and verify the program",
     },
     {
       line: 'autopar compile models/gpt-tiny.onnx --dp 2 --tp 2 -o gpt.autopar',
-      says: 'with pinned degrees, into a folder of your choice',
+      says: 'pin degrees and choose the folder',
     },
   ],
   run: runCompile,

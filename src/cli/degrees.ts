@@ -11,7 +11,7 @@ const AXES: readonly { readonly axis: ParallelAxis; readonly says: string }[] = 
   { axis: 'tp', says: 'tensor-parallel degree: shards features, heads and vocabulary' },
   { axis: 'pp', says: 'pipeline-parallel degree' },
   { axis: 'sp', says: 'sequence-parallel degree: shards the sequence' },
-  { axis: 'ep', says: 'expert-parallel degree: experts on sub-axes of dp · sp, which it divides' },
+  { axis: 'ep', says: 'expert-parallel degree: shards experts; divides dp · sp' },
 ];
 
 /** `--dp N` … for the axes given. */

@@ -8,12 +8,12 @@ import { printable, tableLines } from './table.js';
 
 export const devicesCommand: Command = {
   name: 'devices',
-  says: 'list what programs can run on here',
+  says: 'list the devices of this machine',
   arguments: [],
   options: [],
   examples: [
-    { line: 'autopar devices', says: 'cores, memory, what computes, and what the rest lacks' },
-    { line: 'autopar devices --json', says: 'the same for programs' },
+    { line: 'autopar devices', says: 'cores, memory, available backends, and missing requirements of others' },
+    { line: 'autopar devices --json', says: 'the same as JSON' },
   ],
   run: runDevices,
 };

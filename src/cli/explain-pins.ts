@@ -44,7 +44,7 @@ function operatorLines(explained: PinsExplanation, top: number): string[] {
         { title: 'operator' },
         { title: 'alike', right: true },
         { title: 'now' },
-        { title: 'else at best' },
+        { title: 'cheapest override' },
         { title: 'costs', right: true },
         { title: 'on all alike', right: true },
       ],
@@ -58,8 +58,8 @@ function operatorLines(explained: PinsExplanation, top: number): string[] {
       ]),
     ),
     ...(rest.length > 0 ? [`  and ${countText(rest.length, 'other')} that cost no more to override (--top)`] : []),
-    ...(free > 0 ? [`  of ${free} another placement costs nothing`] : []),
-    ...(without > 0 ? [`  ${countText(without, 'other operator')} can lie in one way only`] : []),
+    ...(free > 0 ? [`  ${free} have an override at no cost`] : []),
+    ...(without > 0 ? [`  ${countText(without, 'other operator')} with only one placement`] : []),
   ];
 }
 
@@ -107,5 +107,5 @@ function signedText(seconds: number): string {
 /** `m: dp, n: tp`: factors that are sharded. */
 function factorsText(factors: OperatorPinPrice['now']): string {
   const cut = Object.entries(factors).filter(([, axes]) => axes !== '-');
-  return cut.length === 0 ? 'whole' : cut.map(([factor, axes]) => `${factor}: ${String(axes)}`).join(', ');
+  return cut.length === 0 ? 'replicated' : cut.map(([factor, axes]) => `${factor}: ${String(axes)}`).join(', ');
 }

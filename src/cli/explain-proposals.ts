@@ -24,7 +24,7 @@ export function runExplainProposals(
 ): ExitKind {
   const { plan, search, sensitivities } = explained;
   if (plan.search.timeLimited)
-    output.note('note: the plan was found under a time limit: what is explained is a search to the end');
+    output.note('note: a time limit ended the search of the plan; explain repeats it without a limit');
   const { stepSeconds, precision } = plan.predicted;
   output.print(`${degreesText(plan.degrees)}: ${secondsText(stepSeconds)} per step in ${precision}`);
   const lines = [
@@ -58,7 +58,7 @@ function rejectedLines(explained: ExplainedProposals, top: number): readonly str
     .map((verdict) => [degreesText(verdict.degrees), verdictText(verdict, search)]);
   const columns = [{ title: 'instead' }, { title: 'because' }];
   return [
-    `by the price of layers, beside ${proposedText(explained)}:`,
+    `by layer cost, compared with ${proposedText(explained)}:`,
     '',
     ...(rows.length === 0 ? [ALONE] : tableLines(columns, rows, 100)),
   ];
@@ -66,13 +66,13 @@ function rejectedLines(explained: ExplainedProposals, top: number): readonly str
 
 /** plan.json describes the part of a cluster that was taken, not those that were not. */
 const ALONE =
-  'no other degrees are possible on this cluster; where it is the part that compile --objective cost or devices ' +
-  'took, the other parts are in its report';
+  'no other degrees are possible on this cluster; if compile --objective cost or devices chose this subset, ' +
+  'its report lists the others';
 
 function sensitivityLines(explained: ExplainedProposals): readonly string[] {
   return [
     '',
-    `what the search would propose instead of ${proposedText(explained)}:`,
+    `proposals under other hardware, instead of ${proposedText(explained)}:`,
     '',
     ...sensitivityTable(
       ['degrees', 'and'],

@@ -43,13 +43,13 @@ const SHOWN = 6;
 
 export const explainCommand: Command<ExplainFlags> = {
   name: 'explain',
-  says: 'show what a compiled plan takes, and why it shards a tensor or an operator so',
+  says: 'show the cost and the reasons of a compiled plan',
   arguments: [{ name: '<dir>', says: 'folder that compile wrote' }],
   options: [
-    { flags: '--tensor <name>', says: 'its layout, its redistributions, and what put each axis there' },
-    { flags: '--op <name>', says: 'its strategy, what it costs, what others would, and what put each axis there' },
-    { flags: '--report <file>', says: 'HTML page of the step, all operators with reasons' },
-    { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
+    { flags: '--tensor <name>', says: 'layout, resharding and axis origins of a tensor' },
+    { flags: '--op <name>', says: 'strategy of an operator, its cost, alternatives and axis origins' },
+    { flags: '--report <file>', says: 'HTML page of the step and all operators with reasons' },
+    { flags: '--model <file>', says: 'the ONNX file, if it was moved since compile' },
     {
       flags: '--alternatives <k>',
       says: `strategies of an operator to show (default: ${SHOWN})`,
@@ -57,46 +57,46 @@ export const explainCommand: Command<ExplainFlags> = {
     },
     {
       flags: '--rejected',
-      says: 'each other combination of degrees, with the figure that rules it out',
+      says: 'other degree combinations, with the figure that rules out each',
     },
-    { flags: '--sensitivity', says: 'what more memory, faster links or faster devices would bring' },
+    { flags: '--sensitivity', says: 'gain from more memory, faster links or faster devices' },
     {
       flags: '--pins',
       says: 'cost of overriding each sharding, and of existing pins',
     },
     {
       flags: '--top <k>',
-      says: `operators that --pins shows (default: ${SHOWN_PINS}); combinations of which --rejected tells the memory (all)`,
+      says: `operators shown by --pins (default: ${SHOWN_PINS}), combinations by --rejected (default: all)`,
       parse: integerParser('--top', 1),
     },
     {
       flags: '--memory',
-      says: 'what a rank holds when its memory is fullest, largest first',
+      says: 'tensors of a rank at peak memory, largest first',
     },
     { flags: '--mesh', says: 'levels and slowest link of each axis, and its cost' },
   ],
   examples: [
-    { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'what the other strategies would cost' },
+    { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'costs of the other strategies' },
     { line: 'autopar explain gpt.autopar --memory', says: 'which tensors fill memory' },
   ],
   idle: [
     {
       option: 'alternatives',
       when: ({ op }) => op === undefined,
-      says: () => '--alternatives is about --op',
+      says: () => '--alternatives applies to --op only',
       hint: 'add --op NAME, or leave it out',
     },
     {
       option: 'top',
       when: ({ pins, rejected }) => !pins && !rejected,
-      says: () => '--top is about --pins and --rejected',
+      says: () => '--top applies to --pins and --rejected only',
       hint: 'add one of the two, or leave it out',
     },
     {
       option: 'report',
       when: (flags) => SUBJECTS.some((question) => flags[question]),
-      says: () => '--report is about the whole plan',
-      hint: 'ask nothing else, or leave it out',
+      says: () => '--report applies to the plan, and cannot be combined with the other views',
+      hint: 'give --report alone, or leave it out',
     },
   ],
   run: runExplain,
@@ -183,10 +183,10 @@ function checkSubject(flags: ExplainFlags): void {
   throw new AutoparError(
     'bad-option',
     'usage',
-    'explain answers one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity, ' +
-      `and there are ${asked.map((question) => `--${question}`).join(' and ')}`,
+    'explain takes one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity, ' +
+      `not ${asked.map((question) => `--${question}`).join(' and ')} together`,
     {},
-    'ask one after the other; autopar explain DIR alone is the summary',
+    'give them one after another; autopar explain DIR prints the summary',
   );
 }
 
@@ -273,14 +273,14 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
     `cost${precision === null ? '' : ` in ${precision}`}`,
     ...tableLines([{ title: 'part' }, { title: 'time', right: true }], cost, 80),
     '',
-    'strategies, everything else as it is',
+    'strategies, other operators unchanged',
     ...tableLines(
       [
         { title: 'strategy' },
         { title: 'alone', right: true },
-        { title: 'redistribution', right: true },
+        { title: 'resharding', right: true },
         { title: 'difference', right: true },
-        ...(alternatives.some((row) => row.at(-1) !== '') ? [{ title: 'left out by' }] : []),
+        ...(alternatives.some((row) => row.at(-1) !== '') ? [{ title: 'ruled out by' }] : []),
       ],
       alternatives,
       60,
@@ -293,7 +293,7 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
 const RULED_OUT = { roles: 'roles (--axes free lifts them)', degrees: 'given degrees', pins: 'pins' } as const;
 
 function wayText({ from, to, steps }: ExplainedResharding): string {
-  return steps.length === 0 ? `as it is, ${from}` : `${from} → ${to} by ${steps.join(', ')}`;
+  return steps.length === 0 ? `unchanged, ${from}` : `${from} → ${to} by ${steps.join(', ')}`;
 }
 
 function pinLines(pins: TensorExplanation['pins']): readonly string[] {
@@ -304,7 +304,7 @@ function pinLines(pins: TensorExplanation['pins']): readonly string[] {
 function chainLines(chains: readonly AxisChain[]): readonly string[] {
   return chains.flatMap(({ axes, place, steps }) => [
     '',
-    `${place} is on ${axes.join(',')} since`,
+    `${place} is on ${axes.join(',')} because`,
     ...steps.map(({ says }) => `  ${says}`),
   ]);
 }

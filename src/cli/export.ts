@@ -20,19 +20,19 @@ export const exportCommand: Command<ExportFlags> = {
   options: [
     {
       flags: '-o, --output <file>',
-      says: '.onnx: the model with trained weights; .safetensors: weights by name (default: <model>-trained.onnx)',
+      says: '.onnx model or .safetensors weights by name (default: <model>-trained.onnx)',
     },
-    { flags: '--checkpoint <dir>', says: 'checkpoint, or folder of several: the newest (default: that of <dir>)' },
-    { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
+    { flags: '--checkpoint <dir>', says: 'checkpoint, or folder with checkpoints: the newest (default: of <dir>)' },
+    { flags: '--model <file>', says: 'the ONNX file, if it was moved since compile' },
   ],
   examples: [
     {
       line: 'autopar export gpt-tiny.autopar',
-      says: 'gpt-tiny-trained.onnx: the model with the weights of the newest checkpoint',
+      says: 'write gpt-tiny-trained.onnx with the weights of the newest checkpoint',
     },
     {
       line: 'autopar export gpt-tiny.autopar -o gpt-tiny.safetensors --json',
-      says: "the weights under their modules' names, and what was written as JSON",
+      says: "write the weights under their modules' names, and a JSON summary",
     },
   ],
   run: runExport,

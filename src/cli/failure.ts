@@ -33,7 +33,7 @@ export function failureOf(error: unknown, circumstances: Circumstances): Failure
     return {
       exit: 'interrupted',
       code: 'interrupted',
-      message: 'interrupted; nothing unfinished was left behind',
+      message: 'interrupted; no unfinished files remain',
       where: {},
     };
   }
@@ -49,7 +49,7 @@ export function failureOf(error: unknown, circumstances: Circumstances): Failure
   return {
     exit: 'fault',
     code: 'fault',
-    message: `a fault of autopar, not of your input: ${message}`,
+    message: `internal error of autopar, not of your input: ${message}`,
     where: {},
     hint:
       `please report it with the model and this line: autopar ${circumstances.version}, Node ${process.version}, ` +
@@ -103,7 +103,7 @@ export function fullHeap(error: unknown, doing: string | null): AutoparError | u
       `${gigabytes(freemem())} of this machine's ${gigabytes(totalmem())} are free`,
     {},
     `NODE_OPTIONS=--max-old-space-size=${2 * mebibytes} raises the limit; ` +
-      'or ask for less: fewer layers, devices or micro-batches',
+      'or plan fewer layers, devices or micro-batches',
   );
 }
 

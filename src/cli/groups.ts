@@ -28,30 +28,28 @@ const TITLES: Readonly<Record<GroupKind, string>> = {
 
 export const groupsCommand: Command<GroupsFlags> = {
   name: 'groups',
-  says: 'list which ranks communicate with which, for given degrees or a compiled program',
-  arguments: [
-    { name: '[dir]', says: 'folder that compile wrote, or a plan.json: its degrees, and what its program exchanges' },
-  ],
+  says: 'list the process groups of degrees or a compiled program',
+  arguments: [{ name: '[dir]', says: 'folder that compile wrote, or a plan.json: degrees and communication' }],
   options: [
     {
       flags: '--devices <n>',
-      says: 'number of devices; dp takes what the other degrees leave',
+      says: 'number of devices; dp fills the rest',
       parse: integerParser('--devices', 1),
     },
     {
       flags: '--cluster <spec>',
-      says: 'NxM:ID, N nodes of M devices, or a file: says as well which groups cross nodes',
+      says: 'NxM:ID or a file: shows which groups cross nodes',
     },
     ...degreeOptions(),
     {
       flags: '--rank <r>',
-      says: 'only the groups of this rank, its place in the mesh, and what it exchanges with whom',
+      says: 'groups, mesh place and communication of this rank only',
       parse: integerParser('--rank', 0),
     },
   ],
   examples: [
     { line: 'autopar groups --cluster 2x8:a100-sxm-80 --pp 4 --dp 2 --tp 2', says: '16 devices on two nodes of eight' },
-    { line: 'autopar groups --devices 16 --tp 4 --rank 5', says: 'with whom rank 5 communicates, and what' },
+    { line: 'autopar groups --devices 16 --tp 4 --rank 5', says: 'the peers of rank 5 and its collectives' },
   ],
   run: runGroups,
 };
@@ -115,10 +113,10 @@ async function runGroups(
 }
 
 function exchangeLines(exchanges: readonly GroupExchange[], output: Output): readonly string[] {
-  if (exchanges.length === 0) return ['', 'it exchanges nothing: it is alone on every axis'];
+  if (exchanges.length === 0) return ['', 'no communication: the rank is alone on every axis'];
   return [
     '',
-    output.colors.bold('what it exchanges'),
+    output.colors.bold('communication'),
     ...exchanges.map(({ kind, peers, what, withinNode }) => {
       const where = withinNode === null ? '' : withinNode ? ' (inside the node)' : ' (across nodes)';
       return `  ${kind}  with ${peers.join(' ')}${where}: ${what}`;
@@ -127,10 +125,10 @@ function exchangeLines(exchanges: readonly GroupExchange[], output: Output): rea
 }
 
 function programLines(exchanges: readonly ProgramExchange[], output: Output): readonly string[] {
-  if (exchanges.length === 0) return ['', 'its program exchanges nothing'];
+  if (exchanges.length === 0) return ['', 'its program does not communicate'];
   return [
     '',
-    output.colors.bold('what it exchanges per step'),
+    output.colors.bold('communication per step'),
     ...tableLines(
       [
         { title: 'collective' },
@@ -157,7 +155,7 @@ function refuseDegrees(flags: GroupsFlags): void {
   throw new AutoparError(
     'bad-usage',
     'usage',
-    `--${given} and a compiled folder say the same thing twice`,
+    `--${given} and a compiled folder both state the degrees`,
     {},
     `leave out --${given}, or the folder`,
   );

@@ -10,12 +10,12 @@ type Device = ReturnType<typeof hardwareById>;
 
 export const hardwareCommand: Command = {
   name: 'hardware',
-  says: 'list the devices that --cluster can name, or one of them with its sources',
+  says: 'list devices for --cluster, or one device with sources',
   arguments: [{ name: '[id]', says: 'device of the catalogue' }],
   options: [],
   examples: [
     { line: 'autopar hardware', says: 'all devices' },
-    { line: 'autopar hardware h100-sxm-80', says: 'one device, and where each figure comes from' },
+    { line: 'autopar hardware h100-sxm-80', says: 'one device with the source of each figure' },
   ],
   run: runHardware,
 };

@@ -25,17 +25,17 @@ export function inspectionLines(inspection: Inspection, output: Output, allParam
     bold(printable(inspection.name)),
     ...inspectedLines(inspection),
     ...section('inputs and outputs', tensorLines(inspection)),
-    ...section('dimensions left open', openLines(inspection)),
+    ...section('open dimensions', openLines(inspection)),
     ...section('operators', operatorLines(inspection)),
     ...section('layers', layerLines(inspection)),
-    ...section('what stages are made of', unitLines(inspection)),
+    ...section('units of stages', unitLines(inspection)),
     ...section('blocks', blockLines(inspection)),
     ...section(allParameters ? 'parameters' : 'largest parameters', parameterLines(inspection, allParameters)),
-    ...section('shared or parted', decisionLines(inspection, allParameters)),
+    ...section('shared or untied', decisionLines(inspection, allParameters)),
     ...section('not trained', untrainedLines(inspection, allParameters)),
     ...section('would be replicated', replicatedLines(inspection)),
     ...(inspection.training ? section('training', trainingLines(inspection.training, allParameters)) : []),
-    ...(allParameters ? [] : ['', dim('--parameters lists every parameter, --json tells everything')]),
+    ...(allParameters ? [] : ['', dim('--parameters lists every parameter, --json prints everything')]),
   ];
 }
 
@@ -260,7 +260,7 @@ function untrainedLines({ folded, parameters }: Inspection, all: boolean): reado
   if (made.length > 0) {
     const elements = made.reduce((sum, item) => sum + item.elements, 0);
     const places = countText(made.length, 'place');
-    lines.push(`  ${integerText(elements)} elements in ${places} of weights: constants that the graph makes itself`);
+    lines.push(`  ${integerText(elements)} elements in ${places} of weights: constants that the graph computes`);
   }
   for (const { name, elements, into } of folded)
     lines.push(`  ${name} (${integerText(elements)} elements): folded${into === null ? '' : ` into ${into}`}`);

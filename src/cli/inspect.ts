@@ -18,12 +18,12 @@ interface InspectFlags extends ModelFlags, WriteModelFlags, TrainingFlags {
 
 export const inspectCommand: Command<InspectFlags> = {
   name: 'inspect',
-  says: 'show what autopar understood of a model: dimensions, parameters, operators, layers',
+  says: 'show the dimensions, parameters, operators and layers of a model',
   arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
   options: [
     ...modelOptions,
     ...parameterOptions,
-    { flags: '--parameters', says: 'list every parameter, not only the largest' },
+    { flags: '--parameters', says: 'list all parameters, not only the largest' },
     ...trainingOptions,
     ...writeModelOptions,
   ],
@@ -37,8 +37,8 @@ export const inspectCommand: Command<InspectFlags> = {
   idle: (['microBatch', 'microBatches'] as const).map((option) => ({
     option,
     when: () => true,
-    says: () => `${option === 'microBatch' ? '--micro-batch' : '--micro-batches'} is about how a step runs`,
-    hint: 'leave it out: inspect shows the model; compile and simulate take it',
+    says: () => `${option === 'microBatch' ? '--micro-batch' : '--micro-batches'} applies to a training step only`,
+    hint: 'leave it out: inspect reads the model only; compile and simulate take it',
   })),
   run: runInspect,
 };

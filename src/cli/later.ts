@@ -20,12 +20,12 @@ export const LATER_ELSEWHERE: readonly string[] = [
  * @param others commands that have it
  */
 export function notThereYet(name: string, command = 'autopar', others: readonly string[] = []): AutoparError {
-  if (others.length === 0) return new AutoparError('not-there-yet', 'usage', `${name} is not there yet.`);
+  if (others.length === 0) return new AutoparError('not-there-yet', 'usage', `${name} is not supported yet.`);
   return new AutoparError(
     'not-there-yet',
     'usage',
     `${command} has no ${name}: it is an option of ${others.join(', ')}`,
     {},
-    `autopar ${others[0]} --help shows how it is used`,
+    `autopar ${others[0]} --help shows its usage`,
   );
 }

@@ -7,11 +7,11 @@ import { integerParser } from './values.js';
 export const clusterOptions: readonly CommandOption[] = [
   {
     flags: '--devices <n>',
-    says: 'number of devices (default: one CPU rank per core, two at least, eight at most)',
+    says: 'number of devices (default: one rank per core, 2 to 8)',
     parse: integerParser('--devices', 1),
   },
   {
     flags: '--cluster <spec>',
-    says: 'NxM:ID, N nodes of M devices as `autopar hardware` lists them; a cluster file; or local',
+    says: 'NxM:ID (N nodes of M devices, see `autopar hardware`), file, or local',
   },
 ];

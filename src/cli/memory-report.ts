@@ -26,15 +26,13 @@ export function stateText({ level, axes, parts }: TrainingStateBytes): string {
     .filter(([, { bytes, wholeBytes }]) => bytes === wholeBytes && bytes > 0)
     .map(([name]) => name)
     .join(', ');
-  return `${level ?? 'in part'} over ${axes.join(' · ')}: ${[...cut, ...(whole ? [`${whole} whole`] : [])].join('; ')}`;
+  return `${level ?? 'in part'} over ${axes.join(' · ')}: ${[...cut, ...(whole ? [`${whole} replicated`] : [])].join('; ')}`;
 }
 
-/** `the first rank of dp: 1.2 MB of memory, others 800 kB; 400 kB pass through it in a step, 100 kB through each other`. */
+/** `the first rank of dp: 1.2 MB of memory, others 800 kB; 400 kB sent and received per step, others 100 kB`. */
 export function serverText({ axes, peakBytes, passedBytes }: Server): string {
   const memory = `${bytesText(peakBytes.server)} of memory, others ${bytesText(peakBytes.others)}`;
-  const passed =
-    `${bytesText(passedBytes.server)} pass through it in a step, ${bytesText(passedBytes.others)} ` +
-    'through each other';
+  const passed = `${bytesText(passedBytes.server)} sent and received per step, others ${bytesText(passedBytes.others)}`;
   return `the first rank of ${axes.join(' · ')}: ${memory}; ${passed}`;
 }
 
@@ -43,7 +41,7 @@ export function outsideLines(outside: readonly OutsideBytes[]): readonly string[
   return (['host', 'disk'] as const).flatMap((memory) => {
     const most = (of: keyof OutsideBytes[typeof memory]) => Math.max(0, ...outside.map((own) => own[memory][of]));
     if (most('peakBytes') === 0) return [];
-    const moved = `${bytesText(most('storedBytes'))} there and ${bytesText(most('loadedBytes'))} back in a step`;
+    const moved = `${bytesText(most('storedBytes'))} stored and ${bytesText(most('loadedBytes'))} loaded per step`;
     return [`  on ${memory === 'host' ? 'the host' : 'disk'} ${bytesText(most('peakBytes'))}; ${moved}`];
   });
 }

@@ -36,7 +36,7 @@ export const dimensionOptions: readonly CommandOption[] = [
 export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--model <family:key=value,...>',
-    says: `a generated model instead of a file: ${listText(FAMILY_NAMES, 'or')}`,
+    says: `generated model instead of a file: ${listText(FAMILY_NAMES, 'or')}`,
   },
   ...dimensionOptions,
   {
@@ -52,7 +52,7 @@ export const modelOptions: readonly CommandOption[] = [
   },
   {
     flags: '--weights <glob>',
-    says: 'inputs of these names are weights, not data; repeatable',
+    says: 'inputs that are weights, not data; repeatable',
     parse: repeatedValues,
     repeats: true,
   },
@@ -86,9 +86,9 @@ export function modelSource(
 ): { readonly model: string } | { readonly generate: string } {
   if (file !== undefined && family === undefined) return { model: file };
   if (file === undefined && family !== undefined) return { generate: family };
-  const hint = `give a file or --model gpt:layers=12; autopar ${command} --help shows how it is used`;
+  const hint = `give a file or --model gpt:layers=12; autopar ${command} --help shows its usage`;
   if (file === undefined)
-    throw new AutoparError('missing-argument', 'usage', 'there is no model file and no --model', {}, hint);
+    throw new AutoparError('missing-argument', 'usage', 'neither a model file nor --model is given', {}, hint);
   throw new AutoparError('bad-option', 'usage', `--model ${family} contradicts the file ${file}`, {}, hint);
 }
 

@@ -78,8 +78,8 @@ function operatorsSection(operators: PlanDetails['operators'], stepSeconds: numb
   return {
     heading: 'Operators',
     says:
-      'Most expensive first; operators of equal layers in one row. Costs of other strategies are of one operator alone: below ' +
-      `zero, its neighbours would have to change too. All of them: autopar explain ${shellWord(directory)} --op OPERATOR`,
+      'Most expensive first; operators of equal layers in one row. Costs of other strategies change one operator only; where ' +
+      `negative, its neighbours would have to change too. All of them: autopar explain ${shellWord(directory)} --op OPERATOR`,
     table: {
       columns: [
         { title: 'operator' },
@@ -99,7 +99,7 @@ function operatorsSection(operators: PlanDetails['operators'], stepSeconds: numb
         shown.layouts,
         secondsText(seconds),
         shareText(seconds / stepSeconds),
-        why.map((reason) => reasonText(reason, count, explainLine(directory, operator))).join('; the others: '),
+        why.map((reason) => reasonText(reason, count, explainLine(directory, operator))).join('; others: '),
       ]),
     },
   };
@@ -159,7 +159,7 @@ export function overTimeSection(stages: readonly StageOverTime[]): PageSection {
       .join(', ');
   return {
     heading: 'Memory over a step',
-    says: 'The mark of a line is its fullest moment, and says what is held then.',
+    says: 'The mark of a line is its peak, with the tensors held then.',
     picture: {
       kind: 'memory',
       curves: stages.map(({ name, points, kinds }) => ({ name, points, atPeak: `${name}: ${kindsOf(kinds)}` })),

@@ -14,9 +14,7 @@ interface PlotFlags {
 export const plotCommand: Command<PlotFlags> = {
   name: 'plot',
   says: 'draw the losses of training runs as SVG',
-  arguments: [
-    { name: '<run...>', says: 'folders that train was given, or metrics.jsonl; NAME=DIR names one in the legend' },
-  ],
+  arguments: [{ name: '<run...>', says: 'folders of train, or metrics.jsonl; NAME=DIR sets the legend' }],
   options: [{ flags: '-o, --output <file>', says: 'SVG file to write (default: losses.svg)' }],
   examples: [
     { line: 'autopar plot gpt-tiny.autopar', says: "one run's losses, and those of its evaluations" },

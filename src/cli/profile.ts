@@ -18,12 +18,12 @@ export const profileCommand: Command<ProfileFlags> = {
   says: 'measure this machine, for --cluster local',
   arguments: [],
   options: [
-    { flags: '-o, --output <file>', says: "where to write it (default: in the user's cache folder)" },
-    { flags: '--quick', says: 'ten seconds in place of two minutes, and less exact' },
+    { flags: '-o, --output <file>', says: "file to write (default: in the user's cache folder)" },
+    { flags: '--quick', says: 'measure for ten seconds instead of two minutes, less exactly' },
   ],
   examples: [
-    { line: 'autopar profile --quick', says: 'so that --cluster local predicts this machine' },
-    { line: 'autopar profile --quick -o profile.json', says: 'for --cluster profile.json' },
+    { line: 'autopar profile --quick', says: 'predict this machine with --cluster local' },
+    { line: 'autopar profile --quick -o profile.json', says: 'write a profile for --cluster profile.json' },
   ],
   run: runProfile,
 };
@@ -65,7 +65,7 @@ function profileLines({
     ['with the machine to itself', `${alone.compute.toPrecision(3)} ×`],
     ['its memory then', `${alone.memory.toPrecision(3)} ×`],
     ['half of that at depth', String(Math.round(Number(halfDepth)))],
-    ['packing a factor that is no weight', rate(packingBandwidth)],
+    ['packing of an operand that is not a weight', rate(packingBandwidth)],
     ['memory of one rank', rate(device.memoryBandwidth)],
     [`up to ${bytesText(memory.cacheBytes ?? 0)}`, `${(memory.cacheGain ?? 1).toPrecision(2)} × that`],
     ['handing on of results', rate(resultBandwidth)],

@@ -46,7 +46,7 @@ function fewerLines({ fewer }: StepSearch): readonly string[] {
   if (!fewer) return [];
   const { nodes, perNode, stepSeconds } = fewer;
   return [
-    `  fewer      ${countText(nodes * perNode, 'device')} make a step in ${secondsText(stepSeconds)} (${nodes}x${perNode})`,
+    `  fewer      ${countText(nodes * perNode, 'device')} take ${secondsText(stepSeconds)} per step (${nodes}x${perNode})`,
   ];
 }
 
@@ -61,7 +61,7 @@ function withinText(search: StepSearch): string {
 
 /** Assumptions of the proof, except those that options decide: it holds only under them. */
 function termsOf({ objective, decided, simulation: { configuration, cluster } }: StepSearch): readonly string[] {
-  const even = decided.pp === 1 ? [] : ['stages cut evenly'];
+  const even = decided.pp === 1 ? [] : ['evenly cut stages'];
   if (objective === 'time') return even;
   const offers = !configuration.inference && cluster.device.host !== undefined;
   return [
@@ -107,8 +107,8 @@ function othersLines(search: StepSearch): readonly string[] {
 }
 
 const REST = {
-  slower: 'are slower than what is shown by their bound',
-  unseen: 'were not looked at either',
+  slower: 'are proven slower than the rows above by their bound',
+  unseen: 'were not searched either',
   'too-large': 'do not fit either',
   impossible: 'are impossible',
 } as const;
@@ -131,8 +131,8 @@ export function verdictText(verdict: DegreesVerdict, search: StepSearch): string
       );
     case 'unseen':
       return objective === 'memory'
-        ? 'not looked at before the time limit'
-        : `not looked at before the time limit: takes ${secondsText(verdict.atLeastSeconds)} at least`;
+        ? 'not searched before the time limit'
+        : `not searched before the time limit: takes ${secondsText(verdict.atLeastSeconds)} at least`;
     case 'too-large':
       return `needs ${bytesText(verdict.least.bytes)} on stage ${verdict.least.stage} at least${hostNote(verdict.least)}`;
     case 'impossible':

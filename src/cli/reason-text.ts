@@ -7,7 +7,7 @@ export function strategyText({ axes, pieces, carried: partialOperands, owed }: E
   const parts = [
     placed.length === 0 ? 'replicated' : placed.join(', '),
     ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
-    ...(partialOperands.length > 0 ? [`partial sums over ${partialOperands.join(',')} pass through`] : []),
+    ...(partialOperands.length > 0 ? [`partial operands over ${partialOperands.join(',')}`] : []),
     ...(owed === 'none' ? [] : [owed]),
   ];
   return parts.join('; ');
@@ -31,7 +31,7 @@ export function pinText({ text, file, line, why }: TensorExplanation['pins'][num
 export function reasonText(reason: OperatorReason, count: number, command: string): string {
   switch (reason.by) {
     case 'recompute':
-      return `runs ${reason.operator} again`;
+      return `recomputes ${reason.operator}`;
     case 'pins': {
       const which = reason.operators < count ? `pinned in ${reason.operators} of ${count}` : 'pinned';
       return `${which} by ${reason.pins.map(pinText).join(' and ')}`;

@@ -23,23 +23,23 @@ const TIME_LIMIT = 600;
 
 export const rehearseCommand: Command<RehearseFlags> = {
   name: 'rehearse',
-  says: 'run a plan at reduced sizes on this machine and compare it with one rank',
+  says: 'run a plan at reduced sizes and verify it',
   arguments: [{ name: '<dir>', says: 'folder that compile wrote, also with --plan-only' }],
   options: [
-    { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
+    { flags: '--model <file>', says: 'the ONNX file, if it was moved since compile' },
     {
       flags: '--ranks <n>',
-      says: 'ranks of this machine, at most (default: 16)',
+      says: 'maximum number of ranks on this machine (default: 16)',
       parse: integerParser('--ranks', 2, 64),
     },
     {
       flags: '--time-limit <seconds>',
-      says: `exit 4 where it takes longer (default: ${TIME_LIMIT})`,
+      says: `time limit; exit 4 beyond (default: ${TIME_LIMIT})`,
       parse: nonNegative('--time-limit'),
     },
     {
       flags: '--memory <size>',
-      says: 'exit 4 where all ranks need more (default: what is free)',
+      says: 'limit of all ranks; exit 4 beyond (default: free memory)',
       parse: byteSize('--memory'),
     },
     { flags: '--seed <n>', says: 'seed of random weights and inputs (default: 0)', parse: integerParser('--seed', 0) },
@@ -47,7 +47,7 @@ export const rehearseCommand: Command<RehearseFlags> = {
   examples: [
     {
       line: 'autopar rehearse llama-tiny.autopar',
-      says: 'outputs, and what the rehearsal has of everything that the plan does',
+      says: 'compare outputs and show the coverage of the plan',
     },
     {
       line: 'autopar rehearse gpt.autopar --ranks 4 --time-limit 120 --json',
@@ -115,7 +115,7 @@ const SHOWN = 12;
 
 function lostLines(lost: Rehearsal['coverage']['lost']): readonly string[] {
   return [
-    `lost in the rehearsal: ${lost.length}`,
+    `not covered by the rehearsal: ${lost.length}`,
     ...tableLines(
       [{ title: 'operator' }, ...COLUMNS, { title: 'why' }],
       lost.slice(0, SHOWN).map((one) => [...kindCells(one), one.reason]),
@@ -126,7 +126,7 @@ function lostLines(lost: Rehearsal['coverage']['lost']): readonly string[] {
 
 function unexplainedLines(unexplained: Rehearsal['coverage']['unexplained']): readonly string[] {
   return [
-    `in one of the two alone: ${unexplained.length}`,
+    `in the plan or the rehearsal only: ${unexplained.length}`,
     ...tableLines(
       [{ title: 'operator' }, ...COLUMNS, { title: 'only in' }],
       unexplained.slice(0, SHOWN).map((one) => [...kindCells(one), one.only]),

@@ -35,21 +35,19 @@ export const runCommand: Command<RunFlags> = {
   options: [
     {
       flags: '--inputs <file>',
-      says: 'inputs: .npy, .npz, .pb, or a folder of them or with io.json (default: random)',
+      says: '.npy, .npz, .pb, or folder of these or io.json (default: random)',
     },
     { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser('--seed', 0) },
     { flags: '--outputs <file.npz>', says: 'write the outputs' },
-    { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: integerParser('--steps', 1, 1e6) },
+    { flags: '--steps <n>', says: 'number of runs (default: 1)', parse: integerParser('--steps', 1, 1e6) },
     {
       flags: '--backend <name>',
-      says:
-        'what computes on a rank: cpu, webgpu or cuda (default: cpu); or emulated, which waits as long as it is ' +
-        'predicted to take',
+      says: 'backend: cpu (default), webgpu, cuda, or emulated, which waits predicted times',
       parse: choiceAmong('--backend', RUN_BACKENDS),
     },
     {
       flags: '--link <bandwidth,latency>',
-      says: 'between emulated ranks, such as 10GB/s,20us (default: as the cluster that was planned for has)',
+      says: "emulated links, such as 10GB/s,20us (default: the planned cluster's)",
     },
     {
       flags: '--threads-per-rank <n>',
@@ -61,8 +59,8 @@ export const runCommand: Command<RunFlags> = {
       says: "limit of a rank's device memory, such as 80MB",
       parse: byteSize('--memory'),
     },
-    { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
-    { flags: '--report <file>', says: 'HTML page of the last step as it ran, and of what ranks held' },
+    { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
+    { flags: '--report <file>', says: "HTML page of the last step's timeline and memory" },
     { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
   ],
   examples: [
@@ -72,7 +70,7 @@ export const runCommand: Command<RunFlags> = {
     },
     {
       line: 'autopar run llama-tiny.autopar --backend emulated --link 10GB/s,20us',
-      says: 'what a step takes on the cluster that was planned for, its links set',
+      says: 'step time on the planned cluster, with other links',
     },
   ],
   run: runRun,
@@ -114,7 +112,7 @@ function withoutOutputs(): AutoparError {
   return new AutoparError(
     'bad-option',
     'usage',
-    '--outputs is of ranks that compute, and --backend emulated waits in their place',
+    '--outputs needs ranks that compute, and --backend emulated only waits',
     {},
     'leave one of them out',
   );
@@ -148,7 +146,7 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
     ...(report.backend === 'emulated' ? [] : [bold('outputs')]),
     ...Object.entries(report.outputs).map(([name, { dtype, shape }]) => `  ${name}  ${dtype} [${shape.join(', ')}]`),
     '',
-    `memory of the whole process: ${bytesText(report.rssBytes)}`,
+    `memory of the process: ${bytesText(report.rssBytes)}`,
   ];
 }
 
@@ -187,7 +185,7 @@ function plannedLines({ planned, backend }: RunReport): readonly string[] {
 function emulationLines({ link }: RunReport): readonly string[] {
   if (!link) return [];
   return [
-    'emulated: ranks waited as long as their work is predicted to take, over links of ' +
+    'emulated: ranks waited for the predicted times, over links of ' +
       `${bytesText(link.bytesPerSecond)}/s and ${secondsText(link.latency)};`,
     'nothing was computed, and outputs have no values',
   ];

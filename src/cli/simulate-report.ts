@@ -10,10 +10,10 @@ import { writtenModelJson } from './write-model.js';
 
 /** Names of the parts of a step, in the order in which they are shown. */
 const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: string])[] = [
-  ['matmul', 'products'],
+  ['matmul', 'matmul'],
   ['attention', 'attention'],
-  ['memory', 'element-wise'],
-  ['launch', 'waiting for launches'],
+  ['memory', 'pointwise ops'],
+  ['launch', 'launch overhead'],
   ['tp', 'communication over tp'],
   ['sp', 'communication over sp'],
   ['ep', 'communication over ep'],
@@ -22,7 +22,7 @@ const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: str
   ['host', 'transfers to and from the host'],
   ['bubble', 'pipeline bubble'],
   ['optimizer', 'optimizer'],
-  ['other', 'outside the model'],
+  ['other', 'framework overhead'],
 ];
 
 export function simulationLines(simulation: Simulation, { colors }: Output): readonly string[] {
@@ -90,7 +90,7 @@ export function configurationText(configuration: Simulation['configuration']): s
     ...(zero > 0 ? [`ZeRO ${zero}`] : []),
     // Inference keeps nothing that it could recompute.
     ...(inference ? [] : [recomputedText(configuration)]),
-    ...(tpSequence ? ['sequence parallelism over tp'] : degrees.tp > 1 ? ['norms whole over tp'] : []),
+    ...(tpSequence ? ['sequence parallelism over tp'] : degrees.tp > 1 ? ['norms replicated over tp'] : []),
     ...(offload === 'none' ? [] : [`${OFFLOADED[offload]} on the host`]),
   ];
   return has.join(', ') || 'one stage';
@@ -158,7 +158,7 @@ function fitLines(simulation: Simulation): readonly string[] {
   if (fits) return [`fits: ${bytesText(fullest.total)} of ${bytesText(memoryBytes)} on stage ${fullest.stage}`];
   return [
     `does not fit: stage ${fullest.stage} needs ${bytesText(fullest.total)}, ${bytesText(missingBytes)} more than ` +
-      `the ${bytesText(memoryBytes)} there are`,
+      `the ${bytesText(memoryBytes)} available`,
     ...remedyLines(simulation),
   ];
 }
@@ -179,7 +179,7 @@ function hostLines({ host }: Pick<Simulation, 'host'>): readonly string[] {
     bytes <= memoryBytes
       ? `hosts hold ${bytesText(bytes)} of ${bytesText(memoryBytes)} on node ${node}`
       : `does not fit: the host of node ${node} needs ${bytesText(bytes)}, ${bytesText(bytes - memoryBytes)} more ` +
-        `than the ${bytesText(memoryBytes)} there are`,
+        `than the ${bytesText(memoryBytes)} available`,
   ];
 }
 

@@ -41,7 +41,7 @@ const GRADIENT_BYTES = { float32: 4, bfloat16: 2 } as const;
 
 export const simulateCommand: Command<SimulateFlags> = {
   name: 'simulate',
-  says: 'predict time and memory of a choice of degrees, batches and savings, without a search',
+  says: 'predict time and memory of given degrees and batches',
   arguments: [{ name: '[model]', says: 'ONNX file, or a plan (DIR or plan.json); or --model' }],
   options: [
     ...modelOptions,
@@ -55,7 +55,7 @@ export const simulateCommand: Command<SimulateFlags> = {
       says: 'cross_entropy (default), mse, or model-output',
       parse: choiceAmong('--loss', ['cross_entropy', 'mse', 'model-output']),
     },
-    { flags: '--loss-output <name>', says: 'the output that the loss is of, where there are several' },
+    { flags: '--loss-output <name>', says: 'output to take the loss of, if there are several' },
     {
       flags: '--micro-batch <n>',
       says: 'samples per rank and micro-batch (default: 1)',
@@ -77,12 +77,12 @@ export const simulateCommand: Command<SimulateFlags> = {
     }),
     {
       flags: '--dtype <kind>',
-      says: 'of products: float32 (default here), bfloat16 (of devices that have it), float16, float8, float4',
+      says: 'matmul type: bfloat16 (default if supported), float32 (local default), float16, float8, float4',
       parse: choiceAmong('--dtype', Object.keys(PRECISIONS)),
     },
     {
       flags: '--gradients <kind>',
-      says: 'added up and reduced in float32 (default for bfloat16 in megatron and megatron-core) or bfloat16',
+      says: 'gradient type: float32 (default for bfloat16 in megatron, megatron-core) or bfloat16',
       parse: choiceAmong('--gradients', Object.keys(GRADIENT_BYTES)),
     },
     { flags: '--report <file>', says: 'HTML page of the step, its time and memory' },
@@ -183,7 +183,7 @@ function strayOption(stray: string, file: string): AutoparError {
   const elsewhere = SHOWN_ELSEWHERE[stray];
   const option = `--${stray.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
   const [message, hint] = elsewhere
-    ? [`simulate prints the price of the plan in ${file}, and has no ${option} of it`, elsewhere]
+    ? [`simulate prints the price of the plan in ${file}, and takes no ${option}`, elsewhere]
     : [`${option} contradicts the plan in ${file}`, 'leave it out, or compile another plan'];
   return new AutoparError('bad-option', 'usage', message, {}, hint);
 }
@@ -193,7 +193,7 @@ const OF_OUTPUT: ReadonlySet<string> = new Set(['json', 'quiet', 'color']);
 
 /** Options for a written plan whose output other commands show. */
 const SHOWN_ELSEWHERE: Readonly<Record<string, string>> = {
-  trace: 'steps as they run: autopar run DIR --trace FILE, or on data autopar train DIR --data F --trace FILE',
+  trace: 'trace a run instead: autopar run DIR --trace FILE, or autopar train DIR --data F --trace FILE',
   report: 'autopar explain DIR --report FILE',
   mesh: 'autopar explain DIR --mesh',
 };
@@ -202,5 +202,5 @@ const SHOWN_ELSEWHERE: Readonly<Record<string, string>> = {
 function checkLoss({ train, loss, lossOutput }: SimulateFlags): void {
   const stray = loss !== undefined ? '--loss' : lossOutput !== undefined ? '--loss-output' : null;
   if (train || stray === null) return;
-  throw new AutoparError('bad-option', 'usage', `${stray} is an option of training`, {}, 'add --train');
+  throw new AutoparError('bad-option', 'usage', `${stray} applies to training only`, {}, 'add --train');
 }

@@ -18,19 +18,17 @@ import { byteSize, choiceAmong, integerParser, orderOf } from './values.js';
 export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--bucket <size>',
-    says:
-      'reduce gradients, and gather parameters of --zero 3, in messages of at most this size, such as 25MB, ' +
-      'while ranks compute (default: each when it is needed)',
+    says: 'bucket size of overlapped gradient reductions and --zero 3 gathers',
     parse: byteSize('--bucket'),
   },
   {
     flags: '--interleave <1|2>',
-    says: '2: micro-batches run as two halves, the communication of one behind what the other computes (default: 1)',
+    says: '2: overlap communication between two halves of micro-batches (default: 1)',
     parse: integerParser('--interleave', 1, 2),
   },
   {
     flags: '--gradient-sync <kind>',
-    says: 'all-reduce (default): all ranks update; parameter-server: the first of dp alone, which sends the others new values',
+    says: 'all-reduce (default), or parameter-server: the first dp rank updates',
     parse: choiceAmong('--gradient-sync', GRADIENT_SYNCS),
   },
 ];
@@ -56,7 +54,7 @@ export interface StepFlags extends ProgramFlags {
 /** The option for recompute in a program. */
 export const RECOMPUTED_LAYERS: CommandOption = {
   flags: '--recompute <kind[:layers][:except-last]>',
-  says: 'none, selective (attention), operators, full, stage; full:0-3,6 of these layers',
+  says: 'none, selective (attention), operators, full, stage; full:0-3,6 names layers',
   parse: (text) => {
     readRecompute(text);
     return text;
@@ -84,7 +82,7 @@ export function programOptions(
   return [
     {
       flags: '--zero <0..3>',
-      says: says('what dp shards: 1 optimizer state, 2 gradients too, 3 parameters too', 'zero'),
+      says: says('ZeRO level: shards 1 optimizer state, 2 +gradients, 3 +parameters', 'zero'),
       parse: integerParser('--zero', 0, 3),
     },
     recompute,
@@ -100,7 +98,7 @@ export function programOptions(
     },
     {
       flags: '--offload <parts>',
-      says: says('none, all, or PART[:host|disk],… kept outside of the devices', 'offload'),
+      says: says('none, all, or PART[:host|disk],… offloaded from devices', 'offload'),
       parse: checkedOffload,
     },
   ];
@@ -112,13 +110,13 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
   return [
     {
       flags: '--tp-sequence <on|off|auto>',
-      says: says("Megatron's sequence parallelism: norms along the sequence over tp", 'tpSequence'),
+      says: says("Megatron's sequence parallelism of norms over tp", 'tpSequence'),
       parse: choiceAmong('--tp-sequence', TP_SEQUENCES),
     },
     ...programOptions(otherwise),
     {
       flags: '--mesh-order <axes>',
-      says: says('axes from outermost to innermost, the last over neighbouring devices', 'meshOrder'),
+      says: says('axes from outermost to innermost (neighbouring devices)', 'meshOrder'),
       parse: orderOf('--mesh-order', AXIS_ORDER),
     },
     {
@@ -128,7 +126,7 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
     },
     {
       flags: '--attention <kind>',
-      says: 'fused (default), portable (FlashAttention 2 on newer devices), or parts (products and softmax)',
+      says: 'fused (default), portable (FlashAttention 2), or parts (matmuls and softmax)',
       parse: choiceAmong('--attention', ['fused', 'portable', 'parts']),
     },
   ];

@@ -39,23 +39,23 @@ const FORMS: readonly StrategyForm[] = [
 
 export const convertCommand: Command<ConvertFlags> = {
   name: 'convert',
-  says: 'write a checkpoint in another form, or recut compiled weights for another plan',
+  says: 'convert a checkpoint, or reshard compiled weights for another plan',
   arguments: [
-    { name: '<from>', says: 'checkpoint of any form; with --weights the compiled folder whose weights are recut' },
-    { name: '[target]', says: 'with --weights or --rank: the plan to cut for, a compiled folder or plan.json' },
+    { name: '<from>', says: 'checkpoint of any form; with --weights: compiled folder to reshard' },
+    { name: '[target]', says: 'with --weights or --rank: target plan (folder or plan.json)' },
   ],
   options: [
-    { flags: '-o, --output <file>', says: 'file to write, or with --weights the folder (default: the target itself)' },
+    { flags: '-o, --output <file>', says: 'file to write; with --weights: folder (default: the target)' },
     {
       flags: '--to <form>',
-      says: `${FORMS.join(', ')} (default: what the output's name ends in)`,
+      says: `${FORMS.join(', ')} (default: by the output's ending)`,
       parse: choiceAmong('--to', FORMS),
     },
-    { flags: '--weights', says: "cut the weights of a compiled folder for the target's plan" },
-    { flags: '--force', says: 'with --weights: replace a folder that holds other files' },
+    { flags: '--weights', says: "reshard a compiled folder's weights for the target's plan" },
+    { flags: '--force', says: 'with --weights: replace a folder with other files' },
     {
       flags: '--rank <r>',
-      says: "list the ranks whose files this rank of the target needs (MindSpore's rank_list_for_transform)",
+      says: "source ranks that this target rank needs (MindSpore's rank_list_for_transform)",
       parse: integerParser('--rank', 0),
     },
     modelOption,
@@ -64,24 +64,24 @@ export const convertCommand: Command<ConvertFlags> = {
     ...sizeOptions,
   ],
   examples: [
-    { line: 'autopar strategy convert mlp.ckpt -o mlp-again.json', says: 'from protobuf to JSON, told by the names' },
+    { line: 'autopar strategy convert mlp.ckpt -o mlp-again.json', says: 'protobuf to JSON, by the file endings' },
     {
       line: 'autopar strategy convert mlp.ckpt mlp.json --rank 1',
-      says: 'which files rank 1 needs when it changes from one plan to the other',
+      says: 'source ranks of rank 1 between the two plans',
     },
   ],
   idle: [
     {
       option: 'force',
       when: ({ weights }) => !weights,
-      says: () => '--force is about --weights',
+      says: () => '--force applies to --weights only',
       hint: 'leave it out',
     },
     {
       option: 'to',
       when: ({ weights, rank }) => weights === true || rank !== undefined,
       says: ({ weights }) =>
-        `--to is the form of a checkpoint, and ${weights ? '--weights cuts weights' : '--rank lists files'}`,
+        `--to names the form of a checkpoint, and ${weights ? '--weights writes weights' : '--rank lists ranks'}`,
       hint: 'leave one of the two out',
     },
     {
@@ -93,7 +93,7 @@ export const convertCommand: Command<ConvertFlags> = {
     {
       option: 'rank',
       when: ({ weights }) => weights === true,
-      says: () => '--rank lists files, and --weights cuts weights of all ranks',
+      says: () => '--rank lists ranks, and --weights reshards weights of all ranks',
       hint: 'leave one of the two out',
     },
   ],

@@ -15,19 +15,19 @@ interface DiffFlags extends StrategyModelFlags {
 
 export const diffCommand: Command<DiffFlags> = {
   name: 'diff',
-  says: 'what two checkpoints decide differently, and what it costs',
+  says: 'list differences of two checkpoints and their cost',
   arguments: [
     { name: '<before>', says: 'checkpoint of any form' },
     { name: '<after>', says: 'another of the same model' },
   ],
   options: [
-    { flags: '--exit-code', says: 'exit with 1 where they differ' },
-    { flags: '--all', says: 'every line; by default those that read alike are counted' },
+    { flags: '--exit-code', says: 'exit with 1 if they differ' },
+    { flags: '--all', says: 'every line; by default equal lines are counted' },
     modelOption,
   ],
   examples: [
     { line: 'autopar strategy diff mlp.autopar read.plan.json --exit-code', says: 'the same plan: exit code 0' },
-    { line: 'autopar strategy diff mlp.ckpt mlp.json', says: "two of MindSpore's: split counts and layouts" },
+    { line: 'autopar strategy diff mlp.ckpt mlp.json', says: 'two MindSpore checkpoints: split counts and layouts' },
   ],
   run: runDiff,
 };
@@ -50,7 +50,7 @@ const PARTS = [
   { part: 'places', title: 'stages' },
   { part: 'operators', title: 'operators' },
   { part: 'tensors', title: 'layouts' },
-  { part: 'redistributions', title: 'redistributions' },
+  { part: 'redistributions', title: 'reshards' },
 ] as const;
 
 function diffLines(difference: Compared, output: Output, all: boolean): readonly string[] {
@@ -87,7 +87,7 @@ function alike(list: Compared['operators']): readonly (readonly string[])[] {
 }
 
 function costLines({ cost }: Compared, output: Output): readonly string[] {
-  if (!cost) return ['what it costs is not known: the checkpoints hold no prediction'];
+  if (!cost) return ['cost unknown: the checkpoints hold no prediction'];
   const seconds = Object.entries(cost.parts).map(([part, number]) => [part, number, secondsText] as const);
   const rows = [
     ['step', cost.stepSeconds, secondsText] as const,

@@ -31,12 +31,12 @@ interface StrategyExportFlags extends StrategyModelFlags {
 
 export const exportCommand: Command<StrategyExportFlags> = {
   name: 'export',
-  says: "write a plan in others' forms",
+  says: 'export a plan to other formats',
   arguments: [{ name: '<plan>', says: 'folder that compile wrote, plan.json, or an annotated ONNX model' }],
   options: [
-    { flags: '--mindspore <file>', says: 'a MindSpore strategy checkpoint: JSON if it ends in .json, else protobuf' },
+    { flags: '--mindspore <file>', says: 'MindSpore strategy checkpoint, as JSON (.json) or protobuf' },
     { flags: '--onnx <file>', says: 'a copy of the model with multi-device annotations' },
-    { flags: '--pins <file>', says: 'an annotation file that pins every choice: JSON if it ends in .json, else YAML' },
+    { flags: '--pins <file>', says: 'annotation file that pins every choice, JSON (.json) or YAML' },
     { flags: '--megatron <file>', says: 'flags of Megatron-LM, as an array of bash' },
     { flags: '--torchtitan <file>', says: 'a job configuration of torchtitan, in TOML' },
     { flags: '--tp-plan <file>', says: "Hugging Face's tp_plan: a style by module name, in JSON" },
@@ -97,7 +97,7 @@ interface ImportFlags extends StrategyModelFlags {
 
 export const importCommand: Command<ImportFlags> = {
   name: 'import',
-  says: "read others' forms: a plan where one is inside, else pins for `compile --annotations`",
+  says: 'import a plan, or pins for `compile --annotations`, from other formats',
   arguments: [
     { name: '<checkpoint>', says: 'MindSpore strategy checkpoint, or ONNX model with multi-device annotations' },
   ],
@@ -107,11 +107,11 @@ export const importCommand: Command<ImportFlags> = {
     ...degreeOptions(['dp', 'tp']),
     {
       flags: '--devices <n>',
-      says: 'number of devices that there are: a checkpoint for another number is refused',
+      says: 'number of devices; refuse a checkpoint for another number',
       parse: integerParser('--devices', 1),
     },
     configurationOption,
-    { flags: '--pins-only', says: 'read the annotations of an ONNX model even though a plan rides along' },
+    { flags: '--pins-only', says: 'read ONNX annotations and ignore an embedded plan' },
     ...sizeOptions,
   ],
   examples: [
@@ -156,7 +156,7 @@ interface MergeFlags {
 
 export const mergeCommand: Command<MergeFlags> = {
   name: 'merge',
-  says: "merge the files of a pipeline's stages into one, as MindSpore does",
+  says: 'merge the files of pipeline stages into one',
   arguments: [{ name: '<files...>', says: 'MindSpore strategy checkpoints, one per stage' }],
   options: [{ flags: '-o, --output <file>', says: 'file to write: .ckpt or .json (default: merged.ckpt)' }],
   examples: [

@@ -16,7 +16,7 @@ export interface StrategyModelFlags {
 
 export const modelOption: CommandOption = {
   flags: '--model <file>',
-  says: 'the ONNX model (default: where the compiled folder says that it lay)',
+  says: 'the ONNX model (default: the path in the compiled folder)',
 };
 
 /** For models without a plan that says how they were imported. */

@@ -18,11 +18,11 @@ interface ShowFlags {
 
 export const showCommand: Command<ShowFlags> = {
   name: 'show',
-  says: 'what a checkpoint of any form decides',
+  says: 'print the decisions of a checkpoint of any form',
   arguments: [
     { name: '<checkpoint>', says: 'compiled folder, plan.json, MindSpore checkpoint or annotated ONNX model' },
   ],
-  options: [{ flags: '--all', says: 'every row; by default the first 40 of each table' }, configurationOption],
+  options: [{ flags: '--all', says: 'all rows; by default the first 40 per table' }, configurationOption],
   examples: [
     { line: 'autopar strategy show mlp.ckpt', says: "MindSpore's split counts and layouts" },
     { line: 'autopar strategy show mlp-annotated.onnx --json', says: 'the plan in an annotated model, for programs' },
@@ -65,7 +65,7 @@ function shownPlanLines(
     const again = recompute
       ? `, of which ${instances.filter((_, index) => recompute[index]).join(', ')} recompute`
       : '';
-    return `${name} stands for ${countText(instances.length, 'layer')}${on}${again}`;
+    return `${name} represents ${countText(instances.length, 'layer')}${on}${again}`;
   });
   const { kind, virtualStages = 1 } = schedule;
   const runs = `${kind}, ${microBatchesText(schedule)}${virtualStages > 1 ? `, ${virtualStages} chunks a stage` : ''}`;
@@ -97,17 +97,11 @@ function shownPlanLines(
       [{ title: 'operator' }, { title: 'strategy' }],
       Object.entries(plan.operators).map(([name, entry]) => [name, inWords(entry, plan)]),
     ),
+    ...table(output, most, 'sharded tensors', [{ title: 'tensor' }, { title: 'layout' }], Object.entries(plan.tensors)),
     ...table(
       output,
       most,
-      'layouts other than whole',
-      [{ title: 'tensor' }, { title: 'layout' }],
-      Object.entries(plan.tensors),
-    ),
-    ...table(
-      output,
-      most,
-      'redistributions',
+      'reshards',
       [{ title: 'tensor' }, { title: 'layout' }, { title: 'by' }, { title: 'for' }],
       Object.entries(plan.redistributions).flatMap(([name, views]) =>
         views.map(({ layout, steps, readers }) => [name, layout, steps.join(', ') || '–', readers.join(', ')]),
@@ -158,7 +152,7 @@ function pinLines({ pins }: Extract<Shown, { pins: unknown }>, output: Output, m
       output,
       most,
       'pins',
-      [{ title: 'of' }, { title: 'asked' }],
+      [{ title: 'of' }, { title: 'requested' }],
       pins.pins.map(({ match, why: _why, ...asked }) => [
         Object.values(match).join(' '),
         Object.entries(asked)

@@ -26,9 +26,9 @@ export const strategyCommand: Command = {
   examples: [
     {
       line: 'autopar compile models/mlp.onnx --dp 2 --tp 2 --plan-only -o mlp.autopar',
-      says: 'a plan to work with: a folder with plan.json, the strategy checkpoint',
+      says: 'write a folder with plan.json, the strategy checkpoint',
     },
-    { line: 'autopar strategy show mlp.autopar', says: 'what it decides' },
+    { line: 'autopar strategy show mlp.autopar', says: 'print its decisions' },
   ],
   subcommands: SUBCOMMANDS,
   run: withoutAction,
@@ -48,8 +48,8 @@ function withoutAction(_context: CommandContext, [action]: readonly string[]): P
   throw new AutoparError(
     'missing-argument',
     'usage',
-    'strategy: what is to be done is missing',
+    'strategy: the action is missing',
     {},
-    `say one of ${names.join(', ')}; autopar strategy --help shows them`,
+    `give one of ${names.join(', ')}; autopar strategy --help lists them`,
   );
 }

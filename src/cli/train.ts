@@ -32,7 +32,7 @@ interface TrainFlags {
   readonly trace?: string;
 }
 
-const ONE_EPOCH = 'leave it out to read every sample once; steps that a resumed run has taken count';
+const ONE_EPOCH = 'leave it out to read every sample once; steps before a resume count';
 
 export const trainCommand: Command<TrainFlags> = {
   name: 'train',
@@ -41,7 +41,7 @@ export const trainCommand: Command<TrainFlags> = {
   options: [
     {
       flags: '--data <file>',
-      says: 'samples: .npz by input, .npy, or raw tokens (repeat for several)',
+      says: 'samples: .npz by input, .npy, or raw tokens; repeatable',
       parse: repeatedValues,
       repeats: true,
     },
@@ -52,7 +52,7 @@ export const trainCommand: Command<TrainFlags> = {
     },
     {
       flags: '--steps <n>',
-      says: 'steps to take, in place of --epochs',
+      says: 'number of steps, instead of --epochs',
       parse: integerParser('--steps', 1, 1e9, ONE_EPOCH),
     },
     {
@@ -62,14 +62,14 @@ export const trainCommand: Command<TrainFlags> = {
     },
     {
       flags: '--last-batch <what>',
-      says: 'samples that fill no batch: drop (default) or pad',
+      says: 'incomplete last batch: drop (default) or pad',
       parse: choiceAmong('--last-batch', ['drop', 'pad']),
     },
-    { flags: '--in-order', says: 'read samples as they stand in the files' },
+    { flags: '--in-order', says: 'read samples in file order' },
     { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: integerParser('--seed', 0) },
     {
       flags: '--eval-data <file>',
-      says: 'samples to evaluate, not trained on (repeat for several)',
+      says: 'samples to evaluate, not trained on; repeatable',
       parse: repeatedValues,
       repeats: true,
     },
@@ -78,20 +78,20 @@ export const trainCommand: Command<TrainFlags> = {
       says: 'steps between evaluations (default: at the end)',
       parse: integerParser('--eval-every', 1, 1e9),
     },
-    { flags: '--model <file>', says: 'model file, where it was moved' },
+    { flags: '--model <file>', says: 'model file, if it was moved' },
     {
       flags: '--checkpoint-every <n>',
-      says: 'write a checkpoint after every n steps (default: after the last alone)',
+      says: 'steps between checkpoints (default: only after the last)',
       parse: integerParser('--checkpoint-every', 1, 1e9),
     },
     {
       flags: '--keep <n>',
-      says: 'checkpoints that are kept, the newest (default: 3)',
+      says: 'number of newest checkpoints to keep (default: 3)',
       parse: integerParser('--keep', 1, 1e6),
     },
     {
       flags: '--resume [dir]',
-      says: 'go on from the newest checkpoint, of another folder or plan too (default: of <dir>)',
+      says: 'resume the newest checkpoint, also of another plan (default: <dir>)',
     },
     {
       flags: '--backend <name>',
@@ -108,7 +108,7 @@ export const trainCommand: Command<TrainFlags> = {
       says: "limit of a rank's device memory, such as 80MB",
       parse: byteSize('--memory'),
     },
-    { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
+    { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
     { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
   ],
   examples: [
@@ -118,7 +118,7 @@ export const trainCommand: Command<TrainFlags> = {
     },
     {
       line: 'autopar train gpt-tiny.autopar --data tokens.bin --resume --epochs 4 --checkpoint-every 10 --json',
-      says: 'two passes more, with checkpoints in between, the result as JSON',
+      says: 'resume for two more epochs, with checkpoints, as JSON',
     },
   ],
   run: runTrain,

@@ -22,22 +22,22 @@ export interface TrainingFormFlags {
 
 /** Options that define the parameters: `inspect` shows their effect, `compile --train` trains accordingly. */
 export const parameterOptions: readonly CommandOption[] = [
-  { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: repeatedValues, repeats: true },
+  { flags: '--tie <a=b>', says: 'tie two parameters; repeatable', parse: repeatedValues, repeats: true },
   {
     flags: '--untie <a>',
-    says: 'what shares this parameter has one of its own; repeatable',
+    says: 'give each user of this parameter its own copy; repeatable',
     parse: repeatedValues,
     repeats: true,
   },
   {
     flags: '--trainable <glob>',
-    says: 'parameters of these names are trained; repeatable',
+    says: 'parameters to train; repeatable',
     parse: repeatedValues,
     repeats: true,
   },
   {
     flags: '--frozen <glob>',
-    says: 'parameters of these names are not, unless --trainable has them; repeatable',
+    says: 'parameters not to train, unless --trainable matches; repeatable',
     parse: repeatedValues,
     repeats: true,
   },
@@ -46,18 +46,18 @@ export const parameterOptions: readonly CommandOption[] = [
 export const trainingFormOptions: readonly CommandOption[] = [
   {
     flags: '--train-mode <mode>',
-    says: 'training: batch statistics and active Dropout, as model.train() has them (default); as-exported: as the file is',
+    says: 'training (default): batch statistics and active Dropout; as-exported: unchanged',
     parse: choiceAmong('--train-mode', TRAIN_MODES),
   },
   {
     flags: '--batch-statistics <whose>',
-    says: 'BatchNormalization takes statistics of the whole batch (default: batch), of each micro-batch, or of each shard of dp',
+    says: 'scope of BatchNormalization statistics: batch (default), micro-batch, or dp shard',
     parse: choiceAmong('--batch-statistics', BATCH_STATISTICS),
   },
-  { flags: '--freeze-batch-statistics', says: 'BatchNormalization keeps its running statistics and uses them' },
+  { flags: '--freeze-batch-statistics', says: "use BatchNormalization's running statistics unchanged" },
   {
     flags: '--dropout-seed <n>',
-    says: 'what Dropout draws from (default: 0)',
+    says: 'seed of Dropout (default: 0)',
     parse: integerParser('--dropout-seed', 0),
   },
 ];

@@ -41,27 +41,27 @@ export interface TrainingFlags extends TrainingFormFlags {
 }
 
 export const trainingOptions: readonly CommandOption[] = [
-  { flags: '--train', says: 'a training step: loss, gradients and optimizer' },
+  { flags: '--train', says: 'plan a training step with loss, gradients and optimizer' },
   {
     flags: '--loss <kind>',
-    says: 'cross_entropy, mse, or model-output: an output that is a loss already (default: cross_entropy)',
+    says: 'cross_entropy (default), mse, or model-output: an existing loss output',
     parse: choiceAmong('--loss', LOSSES),
   },
-  { flags: '--loss-output <name>', says: 'the output that the loss is of, where there are several' },
+  { flags: '--loss-output <name>', says: 'output to take the loss of, if there are several' },
   {
     flags: '--ignore-index <n>',
-    says: 'labels of this value do not count (default: -100)',
+    says: 'label value to ignore (default: -100)',
     parse: integer('--ignore-index'),
   },
-  { flags: '--class-weights <file>', says: '.npy or .npz with what a label of each class counts (default: 1)' },
+  { flags: '--class-weights <file>', says: '.npy or .npz weight of each class (default: 1)' },
   {
     flags: '--label-smoothing <e>',
-    says: 'share of the target that is spread over all classes (default: 0)',
+    says: 'target share spread over all classes (default: 0)',
     parse: nonNegative('--label-smoothing'),
   },
   {
     flags: '--moe-balance <w>',
-    says: 'add the load-balancing loss of experts, this many times (default: none)',
+    says: 'weight of the load-balancing loss of experts (default: none)',
     parse: nonNegative('--moe-balance'),
   },
   {
@@ -74,22 +74,22 @@ export const trainingOptions: readonly CommandOption[] = [
   { flags: '--nesterov', says: "sgd with Nesterov's momentum" },
   {
     flags: '--betas <a,b>',
-    says: 'decay of the moments of adam, adamw and lamb (default: 0.9,0.999)',
+    says: 'moment decay of adam, adamw and lamb (default: 0.9,0.999)',
     parse: numbers('--betas', 2, '0.9,0.95'),
   },
   {
     flags: '--epsilon <e>',
-    says: 'what adam, adamw and lamb add to the root (default: 1e-8; 1e-6 for lamb)',
+    says: 'epsilon of adam, adamw and lamb (default: 1e-8; lamb 1e-6)',
     parse: nonNegative('--epsilon'),
   },
   {
     flags: '--weight-decay <w>',
-    says: 'of matrices; biases and scales have none (default: 0; 0.01 for adamw)',
+    says: 'weight decay of matrices only (default: 0; adamw 0.01)',
     parse: nonNegative('--weight-decay'),
   },
   {
     flags: '--decayed <glob>',
-    says: 'weights that decay besides matrices; repeatable',
+    says: 'further weights that decay, besides matrices; repeatable',
     parse: repeatedValues,
     repeats: true,
   },
@@ -97,47 +97,47 @@ export const trainingOptions: readonly CommandOption[] = [
   { flags: '--clip-norm <n>', says: 'scale gradients to this global norm at most', parse: nonNegative('--clip-norm') },
   {
     flags: '--schedule-lr <shape>',
-    says: 'constant, linear or cosine: how the rate falls after --warmup (default: constant)',
+    says: 'learning-rate decay after --warmup: constant (default), linear or cosine',
     parse: choiceAmong('--schedule-lr', SCHEDULES),
   },
   {
     flags: '--warmup <steps>',
-    says: 'steps in which the rate grows to its height',
+    says: 'warm-up steps of the learning rate',
     parse: integerParser('--warmup', 1),
   },
   {
     flags: '--total-steps <n>',
-    says: 'steps after which linear and cosine are at their lowest',
+    says: 'steps until linear and cosine reach their minimum',
     parse: integerParser('--total-steps', 1),
   },
   {
     flags: '--min-lr-ratio <r>',
-    says: 'their lowest, as a share of the rate (default: 0)',
+    says: 'their minimum as a share of the rate (default: 0)',
     parse: nonNegative('--min-lr-ratio'),
   },
   {
     flags: '--precision <recipe>',
-    says: 'fp32; fp16 or bf16: computed in 16 bit, weights and state in fp32; of inference too (default: fp32)',
+    says: 'fp32 (default); fp16 or bf16 compute with fp32 weights and state',
     parse: choiceAmong('--precision', PRECISIONS),
   },
   {
     flags: '--loss-scale <s|dynamic>',
-    says: 'what the loss is multiplied by for its gradients (default: dynamic for fp16, else 1)',
+    says: 'loss scale for gradients (default: dynamic for fp16, else 1)',
     parse: (text) => (text === 'dynamic' ? text : nonNegative('--loss-scale')(text)),
   },
   {
     flags: '--gradient-reduction <how>',
-    says: 'gradients of the ranks of dp, each of the mean loss of its samples: their mean (default) or sum',
+    says: 'mean (default) or sum of the gradients of dp ranks',
     parse: choiceAmong('--gradient-reduction', GRADIENT_REDUCTIONS),
   },
   {
     flags: '--micro-batches <count>',
-    says: 'parts that the batch is worked through in, one after the other, gradients added up (default: 1)',
+    says: 'number of micro-batches with accumulated gradients (default: 1)',
     parse: integerParser('--micro-batches', 1),
   },
   {
     flags: '--micro-batch <samples>',
-    says: 'the same, as the samples that a rank of dp takes at once: batch = dp · micro-batch · micro-batches',
+    says: 'samples per dp rank and micro-batch: batch = dp · micro-batch · micro-batches',
     parse: integerParser('--micro-batch', 1),
   },
   ...trainingFormOptions,
@@ -178,7 +178,7 @@ function refuseStray(found: object): Record<string, never> {
   const [stray] = Object.entries(found).filter(([, value]) => value !== undefined);
   if (!stray) return {};
   const flag = stray[0].replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-  throw new AutoparError('bad-option', 'usage', `--${flag} is an option of training`, {}, 'add --train');
+  throw new AutoparError('bad-option', 'usage', `--${flag} applies to training only`, {}, 'add --train');
 }
 
 function camelCase(flag: string): string {

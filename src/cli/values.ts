@@ -104,7 +104,7 @@ export function byteSize(name: string): (text: string) => number {
 export function choiceAmong(name: string, choices: readonly string[]): (text: string) => string {
   return (text) => {
     if (choices.includes(text)) return text;
-    throw new AutoparError('bad-option', 'usage', `${name} ${text}: there is no such choice`, {}, offer(text, choices));
+    throw new AutoparError('bad-option', 'usage', `${name} ${text} is not a valid choice`, {}, offer(text, choices));
   };
 }
 

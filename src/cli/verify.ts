@@ -29,26 +29,26 @@ export const verifyCommand: Command<VerifyFlags> = {
   says: 'compare a compiled program with the unsharded model',
   arguments: [{ name: '<dir>', says: 'folder that compile wrote' }],
   options: [
-    { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
+    { flags: '--model <file>', says: 'the ONNX file, if it was moved since compile' },
     {
       flags: '--inputs <file>',
-      says: 'inputs: .npy, .npz, .pb, or a folder of them or with io.json (default: random)',
+      says: '.npy, .npz, .pb, or folder of these or io.json (default: random)',
     },
     { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser('--seed', 0) },
-    { flags: '--tensors', says: 'compare everything that crosses a segment, not only the outputs' },
+    { flags: '--tensors', says: 'compare all tensors between segments, not only the outputs' },
     {
       flags: '--rtol <r>',
-      says: 'relative tolerance (default: 1e-3; 2e-2 for 16-bit types; of training 1e-5)',
+      says: 'relative tolerance (default: 1e-3; 16-bit types 2e-2; training 1e-5)',
       parse: nonNegative('--rtol'),
     },
     {
       flags: '--atol <a>',
-      says: 'absolute tolerance (default: 1e-4; 2e-2 for 16-bit types; of training by tensor)',
+      says: 'absolute tolerance (default: 1e-4; 16-bit types 2e-2; training by tensor)',
       parse: nonNegative('--atol'),
     },
     {
       flags: '--backend <cpu|webgpu|cuda>',
-      says: 'what computes on a rank (default: cpu)',
+      says: 'backend of the ranks (default: cpu)',
       parse: choiceAmong('--backend', COMPUTING_BACKENDS),
     },
     {
@@ -56,16 +56,16 @@ export const verifyCommand: Command<VerifyFlags> = {
       says: "limit of a rank's device memory, such as 80MB",
       parse: byteSize('--memory'),
     },
-    { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
+    { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
   ],
   examples: [
     {
       line: 'autopar verify llama-tiny.autopar',
-      says: 'every output on random inputs; of training loss, gradients and state of two steps',
+      says: 'compare outputs (training: loss, gradients and state of two steps)',
     },
     {
       line: 'autopar verify gpt.autopar --model models/gpt-tiny.onnx --tensors',
-      says: 'and every tensor between two segments',
+      says: 'compare every tensor between two segments as well',
     },
   ],
   run: runVerify,

@@ -9,7 +9,7 @@ export type WriteModelFlags = Pick<InspectOptions, 'writeModel' | 'force'>;
 /** The option of a command that has a `--force` of its own. */
 export const writeModelOption: CommandOption = {
   flags: '--write-model <file.onnx>',
-  says: 'also write the model of --model, its weights as inputs without values',
+  says: 'also write the --model model, with weights as inputs',
 };
 
 export const writeModelOptions: readonly CommandOption[] = [

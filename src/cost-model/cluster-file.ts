@@ -31,7 +31,7 @@ function clusterIn({ file, value, lineOf }: Omit<YamlSource, 'file'> & { readonl
   const validate = validator();
   if (!validate(value)) {
     const fault = schemaFault(validate.errors ?? [], lineOf);
-    throw refuse(fault.path, fault.sentence, fault.hint ?? 'docs/clusters.md has the form');
+    throw refuse(fault.path, fault.sentence, fault.hint ?? 'docs/clusters.md describes the form');
   }
   return describedCluster(value, refuse);
 }

@@ -35,13 +35,13 @@ export function describedCluster(description: ClusterDescription, refuse: Refuse
   const device = deviceOf(description.device, ['device'], refuse);
   const devices = levels.reduce((product, { size }) => product * size, 1);
   if (devices > MOST_DEVICES)
-    throw refuse(['levels'], `the levels multiply to ${devices} devices`, `at most ${MOST_DEVICES} can be planned for`);
+    throw refuse(['levels'], `the levels multiply to ${devices} devices`, `autopar plans for at most ${MOST_DEVICES}`);
   for (const [index, { name }] of levels.entries())
     if (levels.findIndex((other) => other.name === name) < index)
       throw refuse(
         ['levels', index, 'name'],
-        `levels[${index}] has the name of another, "${name}"`,
-        'reports tell levels apart by their names: give it one of its own',
+        `levels[${index}] repeats the name "${name}"`,
+        'reports identify levels by name: give each level its own name',
       );
   const named = levels.findIndex(({ name }) => name === 'node');
   const node = named >= 0 ? named : Math.max(0, levels.length - 2);
@@ -69,7 +69,7 @@ function checkLayers(layers: readonly MeasuredLayer[], refuse: Refuse): void {
       throw refuse(
         ['measuredLayers', index],
         `measuredLayers[${index}] is the same layer as measuredLayers[${first}]`,
-        'leave one of them, or calibrate anew with the runs of both',
+        'remove one of them, or calibrate again with the runs of both',
       );
   }
 }
@@ -159,7 +159,11 @@ function levelOf(level: LevelDescription, index: number, node: number, around: C
   };
   const inside = index <= node;
   if (level.dimensions !== undefined && level.topology !== 'torus')
-    throw refuse([...path, 'dimensions'], `levels[${index}] has dimensions and is no torus`, 'give it topology: torus');
+    throw refuse(
+      [...path, 'dimensions'],
+      `levels[${index}] has dimensions and is not a torus`,
+      'give it topology: torus',
+    );
   if (level.cards !== undefined && inside)
     throw refuse(
       [...path, 'cards'],
@@ -209,6 +213,6 @@ function quantity(value: Quantity, kind: QuantityKind, path: Path, refuse: Refus
   throw refuse(
     path,
     `${place.replace(/^\./, '')} is ${JSON.stringify(value)}, where ${quantityExample(kind)} is expected`,
-    'docs/clusters.md has the form',
+    'docs/clusters.md describes the form',
   );
 }

@@ -27,7 +27,7 @@ export function moveSeconds(memory: OuterMemory, bytes: number, cluster: Cluster
 /** Bytes per second between a device and each other memory. A copy on this machine is read once and written once. */
 export function moveRates({ local, device }: Cluster): Readonly<Record<OuterMemory, number>> {
   const host = local ? device.memoryBandwidth / 2 : device.host?.linkBandwidth;
-  if (host === undefined) throw new Error(`nothing is known of the host of ${device.id}`);
+  if (host === undefined) throw new Error(`device ${device.id} has no host data`);
   return { host, disk: DISK.bandwidth };
 }
 
@@ -35,7 +35,7 @@ export function moveRates({ local, device }: Cluster): Readonly<Record<OuterMemo
 export function hostSeconds(bytes: number, cluster: Cluster): number {
   const { local, device } = cluster;
   const bandwidth = local ? device.memoryBandwidth : device.host?.memoryBandwidth;
-  if (bandwidth === undefined) throw new Error(`nothing is known of the host of ${device.id}`);
+  if (bandwidth === undefined) throw new Error(`device ${device.id} has no host data`);
   return bytes / bandwidth;
 }
 

@@ -97,9 +97,9 @@ function outOfRange(
     return new AutoparError(
       'token-out-of-range',
       'input',
-      `${at} is ${value}, and the table that it looks up has ${below} rows`,
+      `${at} is ${value}, and the table that it indexes has ${below} rows`,
       where,
-      'prepare the data with the tokenizer of the model; of raw tokens --token-type says the type',
+      'prepare the data with the tokenizer of the model; --token-type sets the type of raw tokens',
     );
   return new AutoparError(
     'label-out-of-range',

@@ -78,9 +78,9 @@ function arraysIn(
     throw new AutoparError(
       'bad-array',
       'input',
-      `${file} has ${size} bytes, which is no whole number of ${tokenType} tokens`,
+      `${file} has ${size} bytes, which is not a whole number of ${tokenType} tokens`,
       { file },
-      'name the type that its tokens have: --token-type uint16 or uint32; arrays end in .npy or .npz',
+      'set the type of its tokens: --token-type uint16 or uint32; files with arrays must end in .npy or .npz',
     );
   const shape = [size / width];
   return new Map([['', { place: file, dtype: tokenType, shape, read: sliceReader(descriptor, file, 0, width, null) }]]);
@@ -94,7 +94,7 @@ function npyArray(descriptor: number, place: string, start: number, bytes: numbe
     throw new AutoparError(
       'bad-array',
       'input',
-      `${place} is stored column by column, so that a sample is not in one place`,
+      `${place} is stored column by column, and a sample is not contiguous`,
       { file: place },
       'save numpy.ascontiguousarray(array)',
     );
@@ -103,7 +103,7 @@ function npyArray(descriptor: number, place: string, start: number, bytes: numbe
     throw new AutoparError(
       'bad-array',
       'input',
-      `${place} is cut: ${dtype} [${shape.join(', ')}] needs ${expected} bytes, ${bytes - data} are there`,
+      `${place} is truncated: ${dtype} [${shape.join(', ')}] needs ${expected} bytes, ${bytes - data} are there`,
       { file: place },
       'write it again with numpy.save',
     );
@@ -134,9 +134,9 @@ function readFully(descriptor: number, bytes: Uint8Array, position: number, plac
       throw new AutoparError(
         'bad-array',
         'input',
-        `${place} ends before its data: it was made shorter while it was read`,
+        `${place} ends before its data: the file shrank while it was read`,
         { file: place },
-        'train again with a file that does not change',
+        'train again, and do not change the file during the run',
       );
     done += some;
   }

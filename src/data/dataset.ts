@@ -182,7 +182,7 @@ function tokenSources(
     throw new AutoparError(
       'wrong-data',
       'input',
-      `${file} is a stream of tokens, which feeds a program whose inputs are tokens [batch, sequence] and labels of the same ` +
+      `${file} is a stream of tokens, which needs a program with inputs tokens [batch, sequence] and labels of the same ` +
         `shape; this one has ${inputs.map(typeText).join(', ')}`,
       { file },
       'write an .npz that holds an array for each input under its name',
@@ -193,7 +193,7 @@ function tokenSources(
     throw new AutoparError(
       'data-too-short',
       'input',
-      `${file} holds ${array.shape[0]} tokens, and a sample takes ${length + 1}: ${length} and the one that follows`,
+      `${file} holds ${array.shape[0]} tokens, and a sample needs ${length + 1}: ${length} and the next one`,
       { file },
       'give a longer file, or compile for a shorter sequence with --dim',
     );
@@ -217,7 +217,7 @@ function arraySource({ file }: DataFile, input: DataInput, array: SlicedArray | 
       'input',
       `${file} holds no array for input ${typeText(input)}`,
       { file, tensor: name },
-      'an .npz holds it under this name',
+      'add it to the .npz under this name',
     );
   const rest = (sizes: readonly number[]) => sizes.filter((_, axis) => axis !== batchAxis).join();
   if (array.shape.length !== shape.length || rest(array.shape) !== rest(shape)) {
@@ -275,7 +275,7 @@ function checkCounts(
     throw new AutoparError(
       'wrong-data',
       'input',
-      'no input of the program has a batch dimension, so that there are no samples to train with',
+      'no input of the program has a batch dimension, and training needs samples',
       { file },
       'export the model with a batch dimension',
     );
@@ -286,7 +286,7 @@ function checkCounts(
       'input',
       `${file} holds ${samplesOf(first)} samples of ${first.name} and ${samplesOf(other)} of ${other.name}`,
       { file, tensor: other.name },
-      'write as many of each',
+      'write equal numbers of samples',
     );
   if (samplesOf(first) === 0)
     throw new AutoparError('data-too-short', 'input', `${file} holds no sample`, { file }, 'give a file with samples');

@@ -50,7 +50,7 @@ export function npzMembers(descriptor: number, size: number, file: string): read
     directory.bytes = Number(wide.getBigUint64(40, true));
     directory.start = Number(wide.getBigUint64(48, true));
   }
-  if (directory.bytes > MOST_DIRECTORY) throw bad(`has a directory of ${directory.bytes} bytes`);
+  if (directory.bytes > MOST_DIRECTORY) throw bad(`has an oversized directory of ${directory.bytes} bytes`);
   const records = read(directory.start, directory.bytes);
   const members: NpzMember[] = [];
   for (let at = 0; at + 46 <= records.byteLength && records.getUint32(at, true) === RECORD; ) {
@@ -73,7 +73,7 @@ export function npzMembers(descriptor: number, size: number, file: string): read
     const local = read(start, 30);
     if (local.getUint32(0, true) !== LOCAL) throw bad('is not a readable .npz archive');
     const data = start + 30 + local.getUint16(26, true) + local.getUint16(28, true);
-    if (data + bytes > size) throw bad(`is cut: ${name} ends behind its end`);
+    if (data + bytes > size) throw bad(`is truncated: ${name} ends after the file`);
     members.push({ name: name.slice(0, -'.npy'.length), start: data, bytes });
     at = next;
   }

@@ -17,7 +17,7 @@ export function nearest(text: string, names: readonly string[]): string | undefi
 export function offer(text: string, names: readonly string[]): string {
   const found = nearest(text, names);
   if (found) return `did you mean ${found}?`;
-  if (names.length === 0) return 'there is none';
+  if (names.length === 0) return 'none is available';
   const rest = names.length - LISTED;
-  return `there is ${names.slice(0, LISTED).join(', ')}${rest > 0 ? ` and ${rest} more` : ''}`;
+  return `available: ${names.slice(0, LISTED).join(', ')}${rest > 0 ? ` and ${rest} more` : ''}`;
 }

@@ -72,7 +72,7 @@ function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands,
       const output = outputs[index];
       if (!output) return;
       if (type.shape.join() !== output.localShape.join())
-        report(`${view.op} makes [${type.shape}] on a rank, its layout says [${output.localShape}]`);
+        report(`${view.op} makes [${type.shape}] on a rank, its layout gives [${output.localShape}]`);
       if (type.dtype !== output.dtype) report(`${view.op} makes ${type.dtype}, but ${output.name} is ${output.dtype}`);
     });
     return true;
@@ -96,7 +96,7 @@ function checkBorders(node: ComputeNode, inputs: Operands, [output]: Operands, r
     if (`${starts}` !== `${made.from}` || `${axes}` !== `${made.dimension}`)
       report(`${output.name} is ${borderText(made)}, and begins at ${starts} of dimension ${axes}`);
     if (sizeOf(inputs[0], made.dimension) !== made.block)
-      report(`${output.name} is cut out of no block of ${made.block}`);
+      report(`${output.name} is not a slice of a shard of ${made.block}`);
   } else if (node.op === 'Where' && made) {
     if (borderText(inputs[1]?.border) !== borderText(made))
       report(`masks ${borderText(inputs[1]?.border)} and makes ${borderText(made)}`);
@@ -122,7 +122,7 @@ function checkFirstOnly(inputs: Operands, outputs: Operands, report: Report): vo
   const [made, ...others] = outputs.filter((type) => type !== null);
   const first = made?.first ?? [];
   for (const other of others)
-    if ((other.first ?? []).join() !== first.join()) report(`${made?.name} and ${other.name} are on other ranks`);
+    if ((other.first ?? []).join() !== first.join()) report(`${made?.name} and ${other.name} are on different ranks`);
   for (const type of [...inputs, ...outputs]) {
     if (!type) continue;
     for (const axis of type.first ?? [])
@@ -130,7 +130,7 @@ function checkFirstOnly(inputs: Operands, outputs: Operands, report: Report): vo
     const parts = [...distinctOver(type), ...type.layout.partial.map((entry) => entry.axis)];
     for (const axis of first)
       if (parts.includes(axis))
-        report(`only the first rank of ${axis} runs it, and ${type.name} has parts on the others`);
+        report(`only the first rank of ${axis} runs it, and ${type.name} has shards on the others`);
   }
 }
 
@@ -171,14 +171,14 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
   const place = (type: ShardedTensor, dims: readonly DimensionFactors[]) =>
     dims.forEach((factors, dimension) => {
       const key = axesCutting(type, dimension).join(',');
-      const place = `${type.name} is cut over ${key || 'none'} in dimension ${dimension}`;
+      const place = `${type.name} is sharded over ${key || 'none'} in dimension ${dimension}`;
       const kinds = factors.map((name) => rule.factors.get(name)?.kind ?? 'pass');
-      if (key !== '' && kinds.every((kind) => UNSHARDED_KINDS.has(kind))) report(`${place}, which must be whole`);
+      if (key !== '' && kinds.every((kind) => UNSHARDED_KINDS.has(kind))) report(`${place}, which must not be sharded`);
       if (factors.length === 0) return;
       const signature = factors.join(' ');
       const before = seen.get(signature);
       if (before !== undefined && before !== key)
-        report(`${place}, factor ${signature} elsewhere over ${before || 'none'}`);
+        report(`${place}, and factor ${signature} elsewhere over ${before || 'none'}`);
       seen.set(signature, key);
     });
   for (const { of: type, dims } of ruleSides(rule, { inputs, outputs })) place(type, dims);
@@ -205,13 +205,13 @@ function checkAxes(
     if (!output) continue;
     for (const axis of distinctOver(output))
       if (!before.has(axis) && !isRepeated(node, entry, rule, output, axis))
-        report(`${output.name} differs between the ranks of ${axis}, and no operand of ${node.op} does`);
+        report(`${output.name} differs between the ranks of ${axis}, and all operands of ${node.op} are equal there`);
     // Not every result depends on every operand; where the rule is known, it says which do.
     for (const axis of rule ? varying : before) {
       if (anywhere.has(axis) || (partial.has(axis) && (contracted === null || contracted.has(axis)))) continue;
       report(
-        `operands of ${node.op} differ between the ranks of ${axis}, but ${output.name} is neither cut nor partial ` +
-          'nor varying there',
+        `operands of ${node.op} differ between the ranks of ${axis}, but ${output.name} is neither sharded, partial ` +
+          'nor varying over it',
       );
     }
     if (node.lowering) continue;
@@ -248,7 +248,9 @@ function checkPartial(
   for (const [index, input] of inputs.entries())
     for (const { axis, reduction } of input?.layout.partial ?? []) {
       if (reduction !== 'sum')
-        report(`operand ${index} is partial over ${axis} (${reduction}), which no operator carries`);
+        report(
+          `operand ${index} is partial over ${axis} (${reduction}), and operators accept partial operands of sum only`,
+        );
       partialOperands.set(axis, [...(partialOperands.get(axis) ?? []), index]);
     }
   // Operands added to a sum count on one of the ranks that hold its partial sums.
@@ -279,7 +281,7 @@ function checkPartial(
       if (wanted.has(axis)) continue;
       if (contracted || !before.has(axis)) report(`${output.name} is partial over ${axis} without a cause`);
       else if (node.lowering && !mayMask(node, reduction))
-        report(`${output.name} is partial over ${axis} (${reduction}), which ${node.lowering} does not make`);
+        report(`${output.name} is partial over ${axis} (${reduction}), which ${node.lowering} does not produce`);
     }
   }
 }
@@ -289,7 +291,7 @@ function checkFirst([condition, ...values]: Operands, report: Report): void {
   for (const axis of condition?.varying ?? [])
     for (const value of values)
       if (value && [...distinctOver(value), ...value.layout.partial.map((entry) => entry.axis)].includes(axis))
-        report(`the first rank of ${axis} keeps ${value.name}, which is not replicated over it`);
+        report(`the first rank of ${axis} stores ${value.name}, which is not replicated over it`);
 }
 
 /** Whether a lowering makes partial values of a kind: sums to which all ranks but one contribute zero. */

@@ -86,7 +86,7 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
     else if (type.layout.partial.length > 0 || (type.varying ?? []).length > 0) {
       findings.push({ node: output, problem: `output ${output} is partial or varying` });
     } else if (type.first && !left.has(tensor)) {
-      findings.push({ node: output, problem: `output ${output} is the first rank's alone` });
+      findings.push({ node: output, problem: `output ${output} is on the first rank only` });
     }
   }
   return [...findings, ...checkInitialTensors(graph), ...checkState(graph)];
@@ -109,7 +109,7 @@ function checkTransfers(stages: readonly LoweredStage[]): readonly Finding[] {
     const own = sent[0] ?? received[0];
     const difference = transferDifference(sent, received);
     if (difference === null || !own) return [];
-    const problem = `sent from stage ${own.from} to stage ${own.to} and received otherwise: ${difference}`;
+    const problem = `sent from stage ${own.from} to stage ${own.to} and received differently: ${difference}`;
     return [{ node: own.name, problem }];
   });
 }
@@ -138,8 +138,8 @@ function transfersIn(
 
 function transferDifference(sent: readonly StageTransferEnd[], received: readonly StageTransferEnd[]): string | null {
   const [one, other] = [sent[0], received[0]];
-  if (!one || !other) return 'one end is not there';
-  if (sent.length > 1 || received.length > 1) return 'it goes twice';
+  if (!one || !other) return 'one end is missing';
+  if (sent.length > 1 || received.length > 1) return 'it is sent or received twice';
   if (one.when !== other.when) return `${one.when} and ${other.when}`;
   const [from, to] = [one.graph.tensors.get(one.tensor), other.graph.tensors.get(other.tensor)];
   return from && to ? typeDifference(one.graph, from, to) : 'it has no type';
@@ -176,7 +176,8 @@ function checkInitialTensors({
   const kept = new Set(state.map(({ to }) => to));
   const given = [...inputs, ...weights].flatMap(({ tensor }) => (kept.has(tensor) ? [] : [tensor]));
   for (const name of [...given, ...constants.keys(), ...coordinates.map((own) => own.name)])
-    if (tensors.get(name)?.first) findings.push({ node: name, problem: `${name} is given to the first rank alone` });
+    if (tensors.get(name)?.first)
+      findings.push({ node: name, problem: `${name} is on the first rank only, and all ranks need it` });
   for (const [name, { dtype, shape }] of constants) {
     const type = tensors.get(name);
     if (type && (type.dtype !== dtype || !isReplicated(type.layout) || type.varying || !sameShape(type.shape, shape)))
@@ -185,7 +186,7 @@ function checkInitialTensors({
   for (const { name, axes } of coordinates) {
     const type = tensors.get(name);
     if (type && (type.dtype !== 'int64' || !isReplicated(type.layout) || type.varying?.join() !== axes.join()))
-      findings.push({ node: name, problem: `coordinate ${name} does not vary over ${axes.join(', ')} alone` });
+      findings.push({ node: name, problem: `coordinate ${name} does not vary over exactly ${axes.join(', ')}` });
   }
   return findings;
 }
@@ -210,7 +211,7 @@ function checkCommunication({ tensors, mesh }: ShardedGraph, node: Communication
   const input = tensors.get(node.input) as ShardedTensor;
   const output = tensors.get(node.output) as ShardedTensor;
   const place = `${node.collective.kind} over ${node.axes.join(', ') || 'none'}`;
-  if (!sameShape(input.shape, output.shape)) report(`${place} changes the whole shape`);
+  if (!sameShape(input.shape, output.shape)) report(`${place} changes the unsharded shape`);
   if (input.dtype !== output.dtype) report(`${place} changes ${input.dtype} to ${output.dtype}`);
   const problem = collectiveProblem(node.collective, node.axes, input, output, (axis) => subAxisSize(mesh, axis));
   if (problem !== null) report(`${place}: ${problem}`);

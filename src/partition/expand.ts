@@ -180,7 +180,7 @@ function strategyInside(
   for (const [index, dims] of rule.outputs.entries()) assign(dims, resultDims[index] ?? []);
   for (const [{ name }, { of }] of followers(rule, axes)) {
     if (axes[name]?.join() !== axes[of]?.join())
-      throw new IllegalStrategy(`${view.name}: factors ${name} and ${of} are cut over other axes`);
+      throw new IllegalStrategy(`${view.name}: factors ${name} and ${of} are sharded over different axes`);
     delete axes[name];
   }
   const partial = operands.map((operand) => (operand ? fragment.get(operand.tensor).layout.partial : []));

@@ -86,7 +86,7 @@ function sentAs(
   const wanted =
     reshards.find(({ readers }) => readers.some(({ kind }) => kind === 'output')) ??
     reshards.find(({ readers }) => readers.some(isThere));
-  if (!wanted) throw new Error(`stage ${to} receives ${tensor}, which nothing there reads`);
+  if (!wanted) throw new Error(`stage ${to} receives ${tensor}, which no operator of the stage reads`);
   return { ...wanted.layout, partial: [] };
 }
 

@@ -235,7 +235,7 @@ class Offloading {
     const place = this.tensors.get(source)?.place;
     // Coordinates and constants are everywhere.
     if (place === memory || (memory === 'host' && this.isSmallConstant(name))) return source;
-    if (memory === 'host' && place === 'disk') throw new Error(`${name} is read on the host, and kept on disk`);
+    if (memory === 'host' && place === 'disk') throw new Error(`${name} is read on the host, and stored on disk`);
     return this.copyFor(source, memory, node, this.list(node));
   }
 

@@ -250,11 +250,11 @@ function orderPhase(
     }
     const received = coming.shift();
     if (!received) break;
-    if (received.kind === 'send') throw new Error(`${received.transfer.name} is sent before it can be there`);
+    if (received.kind === 'send') throw new Error(`${received.transfer.name} is sent before it is computed`);
     steps.push(received);
     publish(received.transfer.tensor);
   }
-  if (placed !== graph.nodes.length + begun.length) throw new Error('the sharded graph has a circle');
+  if (placed !== graph.nodes.length + begun.length) throw new Error('the sharded graph has a cycle');
   return steps;
 }
 

@@ -181,7 +181,7 @@ class Serving {
 
   /** An all-reduce as a reduce over the data axes, followed by an all-reduce over its other axes. */
   private addReduce(node: CommunicationNode, reduced: readonly SubAxis[]): void {
-    if (node.collective.kind !== 'all-reduce') throw new Error(`${node.name} is no all-reduce`);
+    if (node.collective.kind !== 'all-reduce') throw new Error(`${node.name} is not an all-reduce`);
     const { reduction } = node.collective;
     const first = this.firstOf(node.output);
     const input = this.there(

@@ -64,7 +64,7 @@ class Hops {
 
   run(names: OperatorNames): readonly (string | null)[] {
     const { entry, view, rule, results, stream } = this.operator;
-    if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for its blocks`);
+    if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for blocks`);
     const steps = entry.streamed(view, (name) => this.sizeOf(name), this.isPadded(stream.streamed));
     const own = this.withoutPadding(names.inputs);
     const goes = rule.inputs.map((dims) => this.follows(dims));
@@ -378,7 +378,7 @@ class Hops {
     if (!dims || !whole) return name;
     const axis = this.axisOf(dims, stream.streamed);
     if (dims[axis]?.length !== 1)
-      throw new IllegalStrategy(`operand ${index} of ${view.name} has ${stream.streamed} beside other factors`);
+      throw new IllegalStrategy(`operand ${index} of ${view.name} has ${stream.streamed} together with other factors`);
     const { partial } = this.fragment.get(name).layout;
     const sizes = (factor: string) => (factor === stream.streamed ? this.sizeOf(factor) : this.blockSizes(factor));
     return this.made(

@@ -59,7 +59,8 @@ async function checkSegment(folder: string, segment: SegmentFile): Promise<void>
   });
   const found = createHash('sha256').update(model).digest('hex');
   if (found === segment.sha256) return;
-  const message = `the segment ${file} has SHA-256 ${found.slice(0, 16)}…, but program.json says ${segment.sha256.slice(0, 16)}…`;
+  const [own, stated] = [found, segment.sha256].map((digest) => `${digest.slice(0, 16)}…`);
+  const message = `the segment ${file} has SHA-256 ${own}, not ${stated} as in program.json`;
   throw new AutoparError('bad-segment', 'input', message, { file }, COMPILE_AGAIN);
 }
 
@@ -68,7 +69,7 @@ function checkShard(file: string, { entries }: SafetensorsFile, key: string, wei
   const found = entry ? `${entry.dtype} [${entry.shape.join(', ')}]` : 'nothing';
   const wanted = `${weight.dtype} [${weight.localShape.join(', ')}]`;
   if (found === wanted) return;
-  const message = `the weights file ${file} holds ${key} as ${found}, but the program wants ${wanted}`;
+  const message = `the weights file ${file} holds ${key} as ${found}, but the program expects ${wanted}`;
   throw new AutoparError('bad-weights', 'input', message, { file, tensor: key }, COMPILE_AGAIN);
 }
 

@@ -54,7 +54,7 @@ class LifetimeWalk {
     for (const [position, instruction] of list.entries()) {
       const { half } = instruction;
       if (half !== undefined && action.microBatch === null)
-        return `instruction ${position}: it is of the second half of a micro-batch, and the phase runs once a step`;
+        return `instruction ${position}: it belongs to the second half of a micro-batch, and the phase runs once a step`;
       if (action.microBatch !== null) this.enter(action.microBatch + (half ?? 0));
       if (instruction.kind === 'start') {
         if (instruction.last && !isLast) continue;
@@ -76,10 +76,10 @@ class LifetimeWalk {
   end(): string | null {
     for (const { stage, from, to } of this.program.state ?? [])
       if (stage === this.index && !this.live.has(from))
-        return `state ${to} is what ${from} was, which no instruction leaves`;
+        return `state ${to} takes its next value from ${from}, which no instruction computes`;
     for (const { name, stage, tensor, microBatches } of this.program.outputs) {
       if (stage !== this.index || this.lifetimeOf(tensor) === 'run') continue;
-      const missing = `output ${name} is tensor ${tensor}, which no instruction leaves`;
+      const missing = `output ${name} is tensor ${tensor}, which no instruction computes`;
       if (!microBatches && !this.live.has(tensor)) return missing;
       for (let part = 0; part < (microBatches?.count ?? 0); part++)
         if (!this.ofMicroBatch.get(part)?.has(tensor)) return `${missing} in micro-batch ${part}`;
@@ -119,7 +119,7 @@ class LifetimeWalk {
       if (!isFixed && !this.place(name).has(name)) return `tensor ${name} is read where it is not live`;
       const maker = this.makers.get(name);
       if (maker !== undefined && this.microBatch !== null && maker !== this.microBatch)
-        return `tensor ${name} is read in micro-batch ${this.microBatch}, and micro-batch ${maker} has made it anew`;
+        return `tensor ${name} is read in micro-batch ${this.microBatch}, and micro-batch ${maker} has overwritten it`;
     }
     return null;
   }
@@ -129,7 +129,7 @@ class LifetimeWalk {
     for (const name of names) {
       const misplaced = this.misplaced(name);
       if (misplaced !== null) return misplaced;
-      if (this.lifetimeOf(name) === 'run') return `tensor ${name} is there for the whole run, and is made anew`;
+      if (this.lifetimeOf(name) === 'run') return `tensor ${name} lives for the run, and is computed again`;
       const place = this.place(name);
       if (!isSum && place.has(name) && !this.isLeftBefore(name)) return `tensor ${name} is made a second time`;
       place.add(name);
@@ -142,7 +142,7 @@ class LifetimeWalk {
   private free(names: readonly string[]): string | null {
     for (const name of names) {
       const lasts = this.lifetimeOf(name) === 'run' && !(this.replaced.has(name) && this.action?.microBatch === null);
-      if (lasts) return `tensor ${name} is there for the whole run, and is freed`;
+      if (lasts) return `tensor ${name} lives for the run, and is freed`;
       if (!this.place(name).delete(name)) return `tensor ${name} is freed twice`;
     }
     return null;

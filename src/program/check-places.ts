@@ -29,11 +29,11 @@ function checkStage(program: Program, stage: ProgramStage, index: number): strin
     }
   for (const { stage: of, from, to } of program.state ?? []) {
     const [left, kept] = [memoryPlaceOf(stage, from), memoryPlaceOf(stage, to)];
-    if (of === index && left !== kept) return `state ${to} is kept in ${kept}, and its next value ${from} in ${left}`;
+    if (of === index && left !== kept) return `state ${to} is stored in ${kept}, and its next value ${from} in ${left}`;
   }
   for (const { stage: of, name, tensor } of [...program.inputs, ...program.outputs])
     if (of === index && memoryPlaceOf(stage, tensor) !== 'device')
-      return `${name} is kept in ${memoryPlaceOf(stage, tensor)}, where it is neither fed nor given`;
+      return `${name} is stored in ${memoryPlaceOf(stage, tensor)}, and inputs and outputs must be on the device`;
   return null;
 }
 
@@ -61,7 +61,7 @@ function problemOf(stage: ProgramStage, instruction: Instruction): string | null
     case 'move': {
       const [from, to] = [place(instruction.input), place(instruction.output)];
       if ((from === 'device') !== (to === 'device')) return null;
-      return `${instruction.input} is copied from ${from} to ${to}, and one of them has to be the device`;
+      return `${instruction.input} is copied from ${from} to ${to}, and exactly one of them must be the device`;
     }
     case 'send':
     case 'recv':

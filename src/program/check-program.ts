@@ -38,7 +38,7 @@ export function checkProgram(program: Program): string | null {
     for (const { stage, phase } of program.schedule) {
       need(
         program.stages[stage]?.phases[phase],
-        `the schedule runs phase ${phase} of stage ${stage}, which is not there`,
+        `the schedule runs phase ${phase} of stage ${stage}, which does not exist`,
       );
     }
     for (const [index, stage] of program.stages.entries()) {
@@ -94,7 +94,8 @@ function subAxesText(mesh: readonly ProgramAxis[]): string {
 
 function checkValue(program: Program, value: Program['inputs'][number]): void {
   const tensor = program.stages[value.stage]?.tensors[value.tensor];
-  if (!tensor) throw new Flaw(`${value.name} is in tensor ${value.tensor} of stage ${value.stage}, which is not there`);
+  if (!tensor)
+    throw new Flaw(`${value.name} is in tensor ${value.tensor} of stage ${value.stage}, which does not exist`);
   if (tensor.dtype !== value.dtype || tensor.shape.join() !== partShape(value).join()) {
     throw new Flaw(`${value.name} and its tensor ${value.tensor} differ in dtype or shape`);
   }
@@ -168,13 +169,14 @@ function checkState(program: Program, stage: ProgramStage, index: number): void 
   for (const { stage: of, from, to } of program.state ?? []) {
     if (of !== index) continue;
     const [left, kept] = [stage.tensors[from], stage.tensors[to]];
-    if (!left || !kept) throw new Flaw(`state ${to} is what ${from} was, and one of them is not declared`);
+    if (!left || !kept)
+      throw new Flaw(`state ${to} takes its next value from ${from}, and one of them is not declared`);
     if (!(to in stage.weights)) throw new Flaw(`state ${to} has no first value among the weights`);
     if (left.dtype !== kept.dtype || left.localShape.join() !== kept.localShape.join())
-      throw new Flaw(`state ${to} has other blocks than ${from}`);
+      throw new Flaw(`state ${to} differs from ${from} in dtype or local shape`);
     if (left.lifetime !== 'step' || kept.lifetime !== 'run')
       throw new Flaw(
-        `state ${to} is what ${from} was, which takes lifetimes run and step, not ${kept.lifetime} and ${left.lifetime}`,
+        `state ${to} and its next value ${from} need lifetimes run and step, not ${kept.lifetime} and ${left.lifetime}`,
       );
   }
 }
@@ -255,14 +257,16 @@ function checkPhase(
         write(instruction.output);
         const [part, sum] = [stage.tensors[instruction.input], stage.tensors[instruction.output]];
         if (part?.dtype !== sum?.dtype || part?.localShape.join() !== sum?.localShape.join())
-          throw new Flaw(`${instruction.output} has other blocks than ${instruction.input}, which is added to it`);
+          throw new Flaw(
+            `${instruction.output} differs in dtype or local shape from ${instruction.input}, which is added to it`,
+          );
         if (part && !canReduce(part.dtype)) throw new Flaw(`${part.dtype} cannot be summed`);
       } else if (instruction.kind === 'move') {
         read(instruction.input);
         write(instruction.output);
         const [from, to] = [stage.tensors[instruction.input], stage.tensors[instruction.output]];
         if (from?.dtype !== to?.dtype || from?.localShape.join() !== to?.localShape.join())
-          throw new Flaw(`${instruction.output} has other blocks than ${instruction.input}, of which it is a copy`);
+          throw new Flaw(`${instruction.output} differs in dtype or local shape from ${instruction.input}, its source`);
       } else if (instruction.kind === 'free') {
         instruction.tensors.forEach(read);
       } else {

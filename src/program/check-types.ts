@@ -40,13 +40,13 @@ function checkStage(program: Program, stage: ProgramStage, index: number, axes: 
     const [left, kept] = [stage.tensors[from], stage.tensors[to]];
     if (of !== index || !left || !kept) continue;
     const difference = left.layout.partial.length > 0 ? `${from} is partial` : rankLayoutDifference(left, kept, sizeOf);
-    if (difference !== null) return `state ${to} has another type than ${from}: ${difference}`;
+    if (difference !== null) return `state ${to} differs in type from ${from}: ${difference}`;
   }
   for (const { stage: of, name, tensor } of program.outputs) {
     const type = stage.tensors[tensor];
     if (of !== index || !type) continue;
     if (type.layout.partial.length > 0 || (type.varying ?? []).length > 0 || (type.first ?? []).length > 0)
-      return `${name} is ${typeText(type)} on the ranks, which is no whole value`;
+      return `${name} is ${typeText(type)} on the ranks, which is partial, varying or on first ranks only`;
   }
   return null;
 }
@@ -62,7 +62,7 @@ function weightProblem(
   if (tensor && weight.layout && typeText(tensor) !== weightType(weight))
     return `it is stored as ${weightType(weight)} and read as ${typeText(tensor)}`;
   if (weight.file !== null && weight.axes.length > 0 && !`${weight.file}${weight.key}`.includes('{k}'))
-    return `it has ${shardCount(axes, weight.axes)} shards, and file ${weight.file} is the same for all`;
+    return `it has ${shardCount(axes, weight.axes)} shards, and all share file ${weight.file}`;
   if (!weight.layout) return null;
   const cutting = new Set(weight.layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)));
   const wanted = subAxesOf(axes).flatMap((sub) => (cutting.has(sub.name) ? [sub.name] : []));
@@ -112,7 +112,7 @@ function instructionProblem(
     const { kind, input, output } = instruction;
     const difference = rankLayoutDifference(rankLayoutOf(stage, input), rankLayoutOf(stage, output), sizeOf);
     const does = kind === 'move' ? 'is a copy of' : 'adds up';
-    if (difference !== null) return `${output} ${does} ${input}, which has another type: ${difference}`;
+    if (difference !== null) return `${output} ${does} ${input}, which differs in type: ${difference}`;
   }
   return null;
 }
@@ -123,9 +123,9 @@ function absenceProblem(stage: ProgramStage, reads: readonly string[], makes: re
   const [made = '', ...others] = makes;
   const first = firstOf(made);
   const other = others.find((name) => firstOf(name).join() !== first.join());
-  if (other !== undefined) return `it makes ${made} and ${other}, which other ranks hold`;
+  if (other !== undefined) return `it makes ${made} and ${other}, which are on different ranks`;
   const missing = reads.find((name) => firstOf(name).some((axis) => !first.includes(axis)));
-  return missing === undefined ? null : `it reads ${missing}, which not all ranks hold that hold ${made}`;
+  return missing === undefined ? null : `it reads ${missing}, which some of the ranks with ${made} do not hold`;
 }
 
 /** How the ranks hold a named operand of an instruction: a tensor, or a weight. */
@@ -155,7 +155,7 @@ function checkTransfers({ stages }: Program, axes: readonly ProgramAxis[]): stri
   for (const [transfer, one] of sent) {
     const other = received.get(transfer);
     const difference = other && rankLayoutDifference(one, other, (axis) => sizes.get(axis) ?? 1);
-    if (difference) return `${transfer} has another type where it is sent than where it is received: ${difference}`;
+    if (difference) return `${transfer} differs in type between sender and receiver: ${difference}`;
   }
   return null;
 }

@@ -111,7 +111,7 @@ export class BoxReader {
       const found = await opened.read(boxKey(name, shape, box));
       const isAsRecorded = found.dtype === dtype && found.shape.join() === box.size.join();
       if (isAsRecorded && createHash('sha256').update(found.data).digest('hex') === box.sha256) return found.data;
-      const what = isAsRecorded ? 'its bytes are not those that were written' : 'it has another type or shape there';
+      const what = isAsRecorded ? 'its checksum differs' : 'its type or shape differs';
       throw badCheckpoint(path, `tensor ${name} in ${path} is damaged: ${what}`, name);
     } catch (error) {
       if (!(error instanceof AutoparError) || error.code === 'bad-checkpoint') throw error;

@@ -94,7 +94,7 @@ export async function readManifest(folder: string): Promise<Checkpoint> {
     const [first] = validate.errors ?? [];
     throw badCheckpoint(file, `${file}: ${first?.instancePath || 'the whole'} ${first?.message ?? 'is malformed'}`);
   }
-  if (digestOf(rest) !== sha256) throw badCheckpoint(file, `${file} was edited or damaged: its digest does not fit`);
+  if (digestOf(rest) !== sha256) throw badCheckpoint(file, `${file} was edited or damaged: its digest differs`);
   for (const [name, tensor] of Object.entries(rest.tensors)) {
     const flaw = flawOf(tensor);
     if (flaw !== null) throw badCheckpoint(file, `the boxes of tensor ${name} ${flaw}`, name);
@@ -124,7 +124,7 @@ function parsed(text: string, file: string): Readonly<Record<string, unknown>> {
   } catch {
     // Falls through to the one message for a truncated file.
   }
-  throw badCheckpoint(file, `${file} is no JSON object, or is cut`);
+  throw badCheckpoint(file, `${file} is not a JSON object, or is truncated`);
 }
 
 /** Bounds the pairs that are looked at. */

@@ -22,9 +22,9 @@ export async function insideFolder(folder: string, name: string): Promise<string
   throw new AutoparError(
     'file-unreadable',
     'input',
-    `${file} is no regular file`,
+    `${file} is not a regular file`,
     { file },
-    'put the file itself there',
+    'replace it by the file',
   );
 }
 
@@ -43,7 +43,7 @@ export async function ownFile(folder: string, name: string): Promise<string> {
         'input',
         `${part} is a link to ${await realpath(part)}`,
         { file: part },
-        'put the file itself there; links in a program are not followed',
+        'replace the link by the file; autopar does not follow links in a program',
       );
   }
   return file;
@@ -53,9 +53,9 @@ function outside(file: string, real: string): AutoparError {
   return new AutoparError(
     'file-outside',
     'input',
-    `${file} is ${real}, which is outside of the folder`,
+    `${file} is ${real}, outside the folder`,
     { file },
-    'put a copy into the folder; links and paths that lead out of it are not followed',
+    'copy the file into the folder; autopar does not follow links and paths out of it',
   );
 }
 

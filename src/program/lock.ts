@@ -118,8 +118,8 @@ function inUse(file: string, what: string, owner: LockOwner | null): AutoparErro
   return new AutoparError(
     'folder-in-use',
     'cannotWrite',
-    `${who} is at work here: ${what}`,
+    `${who} is using this folder: ${what}`,
     { file },
-    isHere ? 'wait until it ends, or end it' : `where it is no more, remove ${file}`,
+    isHere ? 'wait until it ends, or end it' : `if it no longer runs, remove ${file}`,
   );
 }

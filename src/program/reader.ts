@@ -28,7 +28,7 @@ export async function programFolder(dir: string): Promise<string> {
     planned ? `${dir} holds a plan but no program` : `${dir} holds no ${PROGRAM_FILE}`,
     { file: path.join(dir, 'program', PROGRAM_FILE) },
     planned
-      ? 'compile the model without --plan-only; where the model file has no weights, with --init random'
+      ? 'compile the model without --plan-only; if the model file has no weights, with --init random'
       : 'give the folder that `autopar compile` wrote',
   );
 }
@@ -46,7 +46,7 @@ export async function readProgram(dir: string): Promise<Program> {
   try {
     value = JSON.parse(bytes);
   } catch (error) {
-    throw badProgram(file, `is not JSON or is cut: ${error instanceof Error ? error.message : String(error)}`);
+    throw badProgram(file, `is not JSON or is truncated: ${error instanceof Error ? error.message : String(error)}`);
   }
   const version = (value as { version?: unknown } | null)?.version;
   if (typeof version === 'number' && version < PROGRAM_VERSION) {

@@ -146,7 +146,11 @@ function byName([a]: readonly [string, unknown], [b]: readonly [string, unknown]
 function checked(weight: ProgramWeight, folder: string): CutWeight {
   const { source, shape, layout } = weight;
   if (source !== undefined && shape && layout) return { ...weight, source, shape, layout };
-  throw cannot(`${folder} was compiled by an autopar that did not yet say how weights are cut`, folder, weight.key);
+  throw cannot(
+    `${folder} was compiled by a version of autopar that did not record how weights are sharded`,
+    folder,
+    weight.key,
+  );
 }
 
 function cannot(message: string, file: string, tensor: string): AutoparError {

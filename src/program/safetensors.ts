@@ -135,7 +135,7 @@ async function readHeader(
   const prefix = Buffer.alloc(8);
   await readAt(handle, prefix, 0, file);
   const length = Number(prefix.readBigUInt64LE());
-  if (length > size - 8) throw bad(file, `says its header is ${length} bytes, but has ${size} in all`);
+  if (length > size - 8) throw bad(file, `states a header of ${length} bytes, but has ${size} in total`);
   if (length > LONGEST_HEADER)
     throw bad(file, `has a header of ${length} bytes, more than the ${LONGEST_HEADER} of the format`);
   const text = Buffer.alloc(length);
@@ -160,7 +160,7 @@ async function readHeader(
     if (offset !== end) throw bad(file, `has data of ${key} from byte ${offset} on, where byte ${end} comes next`);
     end = offset + bytes;
   }
-  if (end !== size - start) throw bad(file, `has ${size - start} bytes of data, but its header says ${end}`);
+  if (end !== size - start) throw bad(file, `has ${size - start} bytes of data, but its header states ${end}`);
   return { entries, start };
 }
 
@@ -178,7 +178,7 @@ function entryOf(
   const [offset, end] = offsets as [number, number];
   if (end - offset !== byteLength(dtype, elementCount(shape)))
     throw bad(file, `has offsets of ${key} that do not fit its shape`);
-  if (end > available) throw bad(file, `is cut: ${key} ends at byte ${end} of the data, which has ${available}`);
+  if (end > available) throw bad(file, `is truncated: ${key} ends at byte ${end} of the data, which has ${available}`);
   return { dtype, shape, offset, length: end - offset };
 }
 

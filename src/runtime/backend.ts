@@ -106,7 +106,7 @@ export const BACKENDS: Readonly<Record<BackendName, BackendTraits>> = {
     dtypes: new Set<DType>([...NUMBERS, 'float64', 'bool']),
     why: 'ONNX Runtime has no CPU kernels for it',
     otherwise:
-      'autopar verify says whether ONNX Runtime runs the model itself; export this operator in another type, or as others',
+      'autopar verify checks whether ONNX Runtime runs the model; export this operator in another type or as other operators',
   },
   webgpu: {
     name: 'webgpu',

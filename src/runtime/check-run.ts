@@ -13,7 +13,7 @@ import { withoutKernel } from './no-kernel.js';
 export function checkSupport(program: Program, backend: BackendTraits): void {
   const lacks = (dtype: string) => !backend.dtypes.has(dtype as DType);
   const hint =
-    'choose a backend that has it; what is brought to 16 bit by --precision runs here when it is compiled without --cluster';
+    'choose a backend that has it; a plan with 16-bit --precision runs here if it is compiled without --cluster';
   for (const stage of program.stages) {
     // Inside of a segment a dtype may come and go, as where 16 bit are rounded to; a tensor that leaves one may not.
     const tensors = [...Object.entries(stage.tensors), ...Object.entries(stage.weights)];

@@ -106,7 +106,7 @@ export function folderError(folder: string, what: string, error: unknown): Autop
   return new AutoparError(
     'offload-folder',
     'cannotWrite',
-    `the folder ${path.dirname(folder)} cannot keep what is offloaded to disk, ${what}: ${reason}`,
+    `the offload folder ${path.dirname(folder)} cannot store ${what}: ${reason}`,
     { file: path.dirname(folder) },
     'choose a folder with more room (--offload-dir), or compile with --offload PART:host',
   );
@@ -115,10 +115,10 @@ export function folderError(folder: string, what: string, error: unknown): Autop
 const REASONS: Readonly<Record<string, string>> = {
   ENOSPC: 'no space is left on it',
   EDQUOT: 'the quota is used up',
-  EFBIG: 'its file system holds no file of that size',
+  EFBIG: 'its file system does not support files of that size',
   EROFS: 'it is read-only',
   EACCES: 'it may not be written to',
   EPERM: 'it may not be written to',
   ENOENT: 'it does not exist',
-  ENOTDIR: 'it is no folder',
+  ENOTDIR: 'it is not a folder',
 };

@@ -134,7 +134,7 @@ export class EmulatedTransport implements Transport {
     // Collectives that began before it run before it, whenever they are waited for.
     while (!line.ends.has(call)) {
       const next = line.begun.shift();
-      if (!next) throw new Error('a collective is waited for that has not begun');
+      if (!next) throw new Error('a collective is waited for before it begins');
       const times = new Float64Array(next.members.length);
       this.carrier.wait(meeting(next), new Uint8Array(times.buffer));
       const [first] = line.message;

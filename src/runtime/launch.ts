@@ -90,7 +90,7 @@ export class Ranks {
 
   private asking(begin: () => void): Promise<readonly (RankAnswer | null)[]> {
     if (this.failure) return Promise.reject(this.failure);
-    if (this.command) return Promise.reject(new Error('the ranks are still at work on the last command'));
+    if (this.command) return Promise.reject(new Error('the ranks still run the last command'));
     for (const worker of this.workers) worker.ref();
     const largest = largestBytes(this.program);
     const limits = () => stallLimits(this.options.stallSeconds, largest, threadsPerCore(this.workers.length));
@@ -246,7 +246,7 @@ function stallFailure(
       ? `all ranks have been waiting for each other for ${time}; rank ${rank} ${place.words}`
       : `rank ${rank} has made no progress for ${time} ${place.words}, while others wait for it`,
     place.tensor === null ? {} : { tensor: place.tensor },
-    'all ranks have been stopped; if the machine is merely slow, run less on it at a time, or raise stallSeconds (JavaScript)',
+    'all ranks have been stopped; if the machine is only slow, run fewer programs at a time, or raise stallSeconds (JavaScript)',
   );
 }
 

@@ -276,7 +276,7 @@ class ShardReader {
     const { dtype, data } = await opened.read(key);
     if (dtype !== weight.dtype || data.byteLength !== bytes) {
       const message =
-        `${file} holds ${key} as ${dtype} of ${data.byteLength} bytes, but the program wants ` +
+        `${file} holds ${key} as ${dtype} of ${data.byteLength} bytes, but the program expects ` +
         `${weight.dtype} of ${bytes}`;
       throw new AutoparError('bad-weights', 'input', message, { file, tensor: name }, 'compile the model again');
     }

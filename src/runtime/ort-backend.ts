@@ -166,9 +166,9 @@ function loadFailure(
     return new AutoparError(
       'backend-absent',
       'backendAbsent',
-      `backend ${traits.name} has no device ${device}: each rank takes one, counted from 0`,
+      `backend ${traits.name} has no device ${device}: each rank needs its own, counted from 0`,
       {},
-      'autopar devices lists what is here; compile for as many, or run with --backend cpu',
+      'autopar devices lists the available devices; compile for their number, or run with --backend cpu',
     );
   if (traits.absent?.test(reason))
     return new AutoparError(

@@ -352,8 +352,7 @@ export class RankLoop<Tensor extends object> {
     if (!this.backend.hasValues) return;
     const expected = tensorBytes(this.setup.stage, name);
     const given = this.backend.bytes(tensor).byteLength;
-    if (given !== expected)
-      throw new Error(`tensor ${name} came out with ${given} bytes where ${expected} were planned`);
+    if (given !== expected) throw new Error(`tensor ${name} has ${given} bytes, and ${expected} were planned`);
   }
 }
 

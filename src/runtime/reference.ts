@@ -79,7 +79,7 @@ async function attempt<T>(
         'ONNX Runtime itself cannot run the unsharded model: it',
         options.nodeOf?.(absent) ?? (absent.node === '' ? null : { name: absent.node, op: absent.op, dtypes: [] }),
         reason,
-        'export this operator in another type, or as others; planning needs no kernels',
+        'export this operator in another type or as other operators; planning needs no kernels',
       );
     throw new AutoparError(
       'reference-failed',

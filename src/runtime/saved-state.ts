@@ -29,7 +29,7 @@ export async function saveState(
   const tensors: Record<string, { dtype: DType; shape: readonly number[]; boxes: StoredBox[] }> = {};
   for (const [rank, { saved }] of answers.entries()) {
     if (!saved || 'error' in saved)
-      throw (saved && userError(saved.error)) ?? new Error(`rank ${rank} did not say what it saved`);
+      throw (saved && userError(saved.error)) ?? new Error(`rank ${rank} did not report the saved tensors`);
     for (const { name, dtype, shape, boxes } of kept[rank] ?? []) {
       tensors[name] ??= { dtype, shape, boxes: [] };
       for (const { offset, size } of boxes) {
@@ -100,14 +100,14 @@ function checkStored(program: Program, stored: Readonly<Record<string, StoredTen
     firstOfState(program).map(({ stage, to }) => [to, program.stages[stage]?.tensors[to] as ProgramTensor]),
   );
   const typeText = (type: Pick<ProgramTensor, 'dtype' | 'shape'> | undefined) =>
-    type ? `${type.dtype} [${type.shape.join(', ')}]` : 'not there';
+    type ? `${type.dtype} [${type.shape.join(', ')}]` : 'absent';
   for (const name of [...own.keys(), ...Object.keys(stored)]) {
     const [wanted, found] = [typeText(own.get(name)), typeText(stored[name])];
     if (wanted === found) continue;
     throw new AutoparError(
       'checkpoint-mismatch',
       'input',
-      `the checkpoint is of another model or optimizer: tensor ${name} is ${found} in it, and ${wanted} in the program`,
+      `the checkpoint is of another model or optimizer: its tensor ${name} is ${found}, and ${wanted} in the program`,
       { tensor: name },
       'resume with a program of the model that wrote it',
     );

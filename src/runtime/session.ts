@@ -157,7 +157,7 @@ export async function startSession(program: Program, folder: string, options: Se
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--offload-dir ${options.offloadDir}: the program keeps nothing on disk`,
+      `--offload-dir ${options.offloadDir}: the program offloads nothing to disk`,
       {},
       'leave it out, or compile with --offload PART:disk',
     );
@@ -357,10 +357,10 @@ class RunningSession implements Session {
       throw new AutoparError(
         'unknown-tensor',
         'usage',
-        `the program keeps no tensor ${name} from step to step`,
+        `the program has no state tensor ${name}`,
         { tensor: name },
         known.length > 0
-          ? `it keeps ${known.join(', ')}${state.length > SHOWN ? ', …' : ''}`
+          ? `its state is ${known.join(', ')}${state.length > SHOWN ? ', …' : ''}`
           : 'compile it with --train',
       );
     }

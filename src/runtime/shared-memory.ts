@@ -178,7 +178,7 @@ export class SharedMemoryTransport implements Transport {
       if (bytes) return bytes;
       this.milliseconds += this.control.blockUntil(this.rank, line.received, 0, line.taken + 1);
       const parcel = receiveMessageOnPort(line.port)?.message as Parcel | undefined;
-      if (!parcel) throw new Error(`rank ${peer} announced a message that did not come`);
+      if (!parcel) throw new Error(`rank ${peer} announced a message that did not arrive`);
       line.taken++;
       const queue = line.waiting.get(parcel.label) ?? [];
       queue.push(parcel.bytes);
@@ -248,7 +248,7 @@ export class SharedMemoryTransport implements Transport {
 
   private line(peer: number): Line {
     const line = this.lines.get(peer);
-    if (!line) throw new Error(`there is no line from rank ${this.rank} to rank ${peer}`);
+    if (!line) throw new Error(`there is no channel from rank ${this.rank} to rank ${peer}`);
     return line;
   }
 }

@@ -86,7 +86,7 @@ export class TensorStore<Tensor extends object> {
   /** A tensor that is not on disk. */
   get(name: string): Tensor {
     const holder = this.find(name);
-    if (holder === undefined) throw new Error(`tensor ${name} is not there`);
+    if (holder === undefined) throw new Error(`tensor ${name} is absent`);
     if (holder instanceof DiskBlock) throw new Error(`tensor ${name} is on disk`);
     return holder;
   }
@@ -117,7 +117,11 @@ export class TensorStore<Tensor extends object> {
     const bytes = fresh.reduce((sum, name) => sum + tensorBytes(this.stage, name), 0);
     const [first] = fresh;
     const others = fresh.length > 1 ? ` and ${fresh.length - 1} more` : '';
-    this.admit(bytes + more, first === undefined ? `what makes ${names[0]}` : `tensor ${first}${others}`, first);
+    this.admit(
+      bytes + more,
+      first === undefined ? `the operator that makes ${names[0]}` : `tensor ${first}${others}`,
+      first,
+    );
   }
 
   /** An error of the device as it made tensors; where its memory is full, with the first of them and the rank's memory. */
@@ -131,7 +135,7 @@ export class TensorStore<Tensor extends object> {
       `rank ${rank} cannot compute tensor ${name} of ${tensorBytes(this.stage, name)} bytes beside the ` +
         `${this.live.device} that it holds: ${error.message}`,
       { ...error.where, tensor: name },
-      'compile with --memory SIZE of what the device has free, with --offload, smaller micro-batches or on more devices',
+      'compile with --memory SIZE below the free memory of the device, --offload, smaller micro-batches or more devices',
     );
   }
 
@@ -159,7 +163,7 @@ export class TensorStore<Tensor extends object> {
     this.expect([output]);
     const { disk } = this.options;
     const from = this.find(input);
-    if (from === undefined) throw new Error(`tensor ${input} is not there`);
+    if (from === undefined) throw new Error(`tensor ${input} is absent`);
     if (this.memoryOf(output) === 'disk' && disk) {
       this.define(output, disk.write(output, this.valueIn(input, from)));
       return;
@@ -175,7 +179,7 @@ export class TensorStore<Tensor extends object> {
    */
   rewrite(name: string, change: (bytes: Uint8Array) => void): void {
     const holder = this.find(name);
-    if (holder === undefined) throw new Error(`tensor ${name} is not there`);
+    if (holder === undefined) throw new Error(`tensor ${name} is absent`);
     const bytes = this.valueIn(name, holder);
     change(bytes);
     if (holder instanceof DiskBlock) this.options.disk?.overwrite(name, holder, bytes);
@@ -224,7 +228,7 @@ export class TensorStore<Tensor extends object> {
       this.live[this.memoryOf(from)] -= tensorBytes(this.stage, from);
     }
     for (const [from, to, holder] of next) {
-      if (holder === undefined) throw new Error(`tensor ${from} is not there`);
+      if (holder === undefined) throw new Error(`tensor ${from} is absent`);
       this.define(to, holder);
     }
   }
@@ -280,7 +284,7 @@ export class TensorStore<Tensor extends object> {
     throw new AutoparError(
       'over-memory',
       'noPlan',
-      `rank ${rank} would hold ${need} bytes with ${what}, and its device may hold ${limit} (--memory)`,
+      `rank ${rank} would hold ${need} bytes with ${what}, and --memory limits its device to ${limit}`,
       tensor === undefined ? {} : { tensor },
       'raise --memory, or compile with --offload, smaller micro-batches or on more devices',
     );

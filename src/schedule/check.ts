@@ -53,7 +53,8 @@ function missing(schedule: Schedule): readonly string[] {
         within(action.microBatch, microBatches) &&
         phases.includes(action.phase);
       if (known) times[numbers.of(action)] = (times[numbers.of(action)] as number) + 1;
-      else problems.push(`stage ${stage} has ${nameOf(action)} of stage ${action.stage}, which is none of its own`);
+      else
+        problems.push(`stage ${stage} has ${nameOf(action)} of stage ${action.stage}, which belongs to another stage`);
     }
   }
   if (problems.length > 0) return problems;

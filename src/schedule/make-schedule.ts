@@ -31,7 +31,7 @@ export function checkRequest({ kind, stages, microBatches, virtualStages }: Requ
     ['virtual stages', virtualStages],
   ] as const) {
     if (Number.isInteger(value) && value >= 1) continue;
-    throw refused(`${value} is no number of ${what}`, 'give a positive whole number');
+    throw refused(`${value} is not a number of ${what}`, 'give a positive whole number');
   }
   const isInterleaved = INTERLEAVED.has(kind);
   const plain = splitsBackward(kind) ? 'zero-bubble' : '1f1b';
@@ -58,7 +58,7 @@ export function checkRequest({ kind, stages, microBatches, virtualStages }: Requ
     const below = Math.floor(microBatches / stages) * stages;
     const near = below > 0 ? `${below} or ${below + stages}` : `${stages}`;
     throw refused(
-      `schedule ${kind} takes micro-batches in groups as large as its ${stages} stages, and ${microBatches} is no ` +
+      `schedule ${kind} takes micro-batches in groups of its ${stages} stages, and ${microBatches} is not a ` +
         `multiple of ${stages}`,
       `give ${near} micro-batches, or choose ${plain}`,
     );

@@ -70,7 +70,7 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
     }
   };
   for (let stage = ready.pop(); stage !== undefined; stage = ready.pop()) advance(stage);
-  if (waiting.size > 0) throw new Error('the stages of this schedule wait for one another in a circle');
+  if (waiting.size > 0) throw new Error('the stages of this schedule wait for one another in a cycle');
   const passed = transfers.map((transfer) => {
     const { from: maker, stage: to, reader } = transfer;
     const from = stageOf.get(maker) as number;

@@ -30,7 +30,7 @@ export function refuseAbsentFactors(
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--sp-method ${spMethod} says how sp shards attention, and sp is 1`,
+      `--sp-method ${spMethod} applies to sp above 1, and sp is 1`,
       {},
       'leave it out, or add --sp 2',
     );
@@ -103,7 +103,7 @@ function refuseStates(graph: Graph, sp: number): void {
   );
   if (scanning)
     throw doesNotFit(
-      `--sp ${sp} shards sequences, and ${scanning.op} ${scanning.name} of a state-space layer carries a state from ` +
+      `--sp ${sp} shards sequences, and ${scanning.op} ${scanning.name} of a state-space layer passes a state from ` +
         'position to position',
       'leave out --sp; --tp shards the heads of such layers',
       scanning.name,
@@ -127,7 +127,7 @@ export function refuseRing(graph: Graph, factsOf: OperatorFactsOf, spOf: (node: 
     if (!isOperator && (sequences.length < 2 || !ATTENDING.has(family))) continue;
     if (!sequences.some((name) => rule.factors.get(name)?.streams))
       throw doesNotFit(
-        `--sp-method ring passes keys and values round, and ${node.op} ${node.name} cannot take them in blocks`,
+        `--sp-method ring streams blocks of keys and values, and ${node.op} ${node.name} needs all of them at once`,
         'take --sp-method gather, or --sp-method ulysses',
         node.name,
       );
@@ -164,7 +164,7 @@ export function unevenHeads(graph: Graph, tp: number): readonly string[] {
   const { node, count, fitting } = found;
   const even = fitting.length > 0 ? `tp ${fitting.join(' or ')} shards them evenly, ` : '';
   return [
-    `tp ${tp} does not divide the ${count} heads of ${node.name}, which are padded or stay whole: ${even}` +
+    `tp ${tp} does not divide the ${count} heads of ${node.name}, which are padded or not sharded: ${even}` +
       `--sp ${tp} --sp-method ring shards positions instead`,
   ];
 }
@@ -204,15 +204,15 @@ function refuseExperts(graph: Graph, ep: number): void {
   );
   if (counts.length === 0 && routed)
     throw doesNotFit(
-      `--ep ${ep} shards experts, and this form of the operator ${routed.op} has all of them on every rank (a sparse mixer, ` +
-        "gates with weights of their own or behind the other features, or a router's weights beside its scores)",
+      `--ep ${ep} shards experts, and this form of the operator ${routed.op} replicates them (a sparse mixer, ` +
+        'gates with separate weights or after the other features, or router weights next to its scores)',
       'export the experts as plain operators, or leave out --ep',
       routed.name,
     );
   if (counts.length === 0)
     throw doesNotFit(
-      `--ep ${ep} shards experts, and ${graph.name} has none: no product with a weight [experts, rows, columns], ` +
-        'and no experts with weights of their own that are alike',
+      `--ep ${ep} shards experts, and ${graph.name} has none: no matmul with a weight [experts, rows, columns], ` +
+        'and no equal experts with separate weights',
       'docs/parallelism.md lists the written forms; leave out --ep',
     );
   const other = counts.find(({ count }) => count % ep !== 0);
@@ -229,8 +229,8 @@ export function refuseIdleExperts(stages: readonly { readonly graph: Graph }[], 
     const own = stages[stage]?.graph;
     if (ep === 1 || !own || expertDimensions(own).length > 0) continue;
     throw doesNotFit(
-      `--meshes gives stage ${stage} ep ${ep}, and none of the experts is on it`,
-      `leave out the ep of stage ${stage}, or say what stages have with --stages`,
+      `--meshes gives stage ${stage} ep ${ep}, and the stage has no experts`,
+      `leave out the ep of stage ${stage}, or place its experts with --stages`,
     );
   }
 }

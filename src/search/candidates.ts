@@ -124,7 +124,7 @@ export function candidatesOf(request: CandidateRequest): CandidateSet {
 export function followingCandidates({ strategies }: CandidateSet, request: CandidateRequest): CandidateSet {
   const priced = pricedStrategies(strategies, request);
   if (priced.strategies.length < strategies.length)
-    throw new Error(`${request.view.name} cannot follow the strategies of the operator that it does again`);
+    throw new Error(`${request.view.name} cannot follow the strategies of the operator that it recomputes`);
   return { ...priced, strategies, unused: [], liftsRoles: false };
 }
 
@@ -181,7 +181,7 @@ function everyPlacement(
         .map((factor): FactorSubAxes => ({ ...axes, [factor.name]: [...(axes[factor.name] ?? []), name] })),
     ]);
     if (all.length > EVERY_LIMIT)
-      throw unsatisfiable(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to look through');
+      throw unsatisfiable(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to check');
   }
   return all.map((axes): AxisPlacement => ({ axes }));
 }
@@ -417,7 +417,7 @@ function obstacles(rule: FactorRule, axis: MeshAxis, request: CandidateRequest):
       if (!isOthers) return `factor ${factor.name} is taken`;
       const whose = request.families.factors.batch.has(factor.name)
         ? "the batch, which is dp's"
-        : 'the sequence, which --tp-sequence off leaves whole';
+        : 'the sequence, which --tp-sequence off replicates';
       return `factor ${factor.name} is ${whose}`;
     });
   return reasons.length > 0 ? reasons.join(', ') : 'the operator has no factor of size above 1';

@@ -224,7 +224,7 @@ export function lowered(graph: Graph, cluster: Cluster, { assignment, resharder,
   const sharded = partition(graph, assignment, resharder);
   const price = priceGraph(sharded, cluster);
   if (price !== cost && !assignment.gathersAgain)
-    throw new Error(`the lowered graph costs ${price} ns, the search said ${cost} ns`);
+    throw new Error(`the lowered graph costs ${price} ns, and the search computed ${cost} ns`);
   return sharded;
 }
 
@@ -278,6 +278,6 @@ function tooLarge(least: number, atLeast: number, limit: number): Ruling {
   const reason =
     atLeast > limit
       ? `needs at least ${proven} of ${allowed} on each device`
-      : `needs ${found} of ${allowed} on each device, the least that was found`;
+      : `needs ${found} of ${allowed} on each device, the smallest found`;
   return { kind: 'too-large', reason, leastBytes: least, atLeastBytes: atLeast, limitBytes: limit };
 }

@@ -194,7 +194,7 @@ class Building {
   /** Reshards a state output into the layout in which the next step is fed. */
   private carry(output: string, input: string): void {
     const [from, to] = [this.viewEnds.get(output), this.inputEnds.get(input)];
-    if (!from || !to) throw new Error(`state ${input} is no input, or ${output} is not computed`);
+    if (!from || !to) throw new Error(`state ${input} is not an input, or ${output} is not computed`);
     this.edge(output, from, to, this.runsOf(output, { kind: 'output', name: output, operand: 0 }));
   }
 

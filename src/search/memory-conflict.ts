@@ -38,7 +38,7 @@ export async function memoryConflict(
   if (sources.size === 0) return null;
   const free = await fastestWith(new Set());
   if (!free) return null;
-  const without = `without pins a plan that fits takes ${timeWritten(free.prediction.stepSeconds * 1e9)} a step`;
+  const without = `without pins, a plan that fits takes ${timeWritten(free.prediction.stepSeconds * 1e9)} a step`;
   if (2 * graph.nodes.length * sources.size > MOST_OPERATORS) return without;
   const set = await smallestConflict(
     [...sources.keys()],
@@ -46,7 +46,7 @@ export async function memoryConflict(
   );
   const texts = set.map((key) => sources.get(key)?.text ?? key);
   const leave = texts.length === 1 ? 'leaves' : 'leave';
-  return `${listInWords(texts)} ${leave} nothing that fits with these degrees, and ${without}`;
+  return `${listInWords(texts)} ${leave} no plan that fits with these degrees, and ${without}`;
 }
 
 function keyOf({ file, line, text }: PinSource): string {

@@ -49,8 +49,8 @@ export async function pinConflict(
   return new AutoparError(
     'pins-leave-no-plan',
     'noPlan',
-    `${listInWords(texts)} ${texts.length === 1 ? 'leaves' : 'leave'} no plan on ${degrees}, whatever the rest does`,
+    `${listInWords(texts)} ${texts.length === 1 ? 'leaves' : 'leave'} no plan on ${degrees}, whatever the other operators do`,
     { ...(first.file ? { file: first.file } : {}), ...(first.line ? { line: first.line } : {}) },
-    'leave it out or ask for less; an output of the model may be cut over ranks, but not be left as partial sums',
+    'leave it out or request less; an output of the model may be sharded, but not partial',
   );
 }

@@ -58,7 +58,7 @@ export class PinPricing {
     this.factorsOf = new Map(
       alikes.map((alikeOperators) => {
         const [first, ...others] = alikeOperators.nodes.map((node) => operators.get(node));
-        if (!first) throw new Error(`${alikeOperators.nodes[0]?.name} is no operator of the mesh`);
+        if (!first) throw new Error(`${alikeOperators.nodes[0]?.name} is not an operator of the mesh`);
         const size = first.set.strategies.length;
         // Operators with other candidates have the same placement in the plan, but not the same choices.
         const alike = others.flatMap((other) => (other?.set === first.set ? [other.variable] : []));

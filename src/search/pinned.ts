@@ -74,7 +74,7 @@ export function pinnedInputLayouts(
   throw unsatisfiable(
     `input ${input}`,
     pins.map(({ source }) => source),
-    'no layout of it on this mesh is what they ask for',
+    'no layout of it on this mesh satisfies them',
   );
 }
 
@@ -84,12 +84,12 @@ export function unsatisfiable(what: string, sources: readonly PinSource[], reaso
   return new AutoparError(
     'pin-cannot-be-kept',
     'noPlan',
-    `${sources.map(({ text }) => text).join(' and ')}: ${what} cannot be so: ${reason}`,
+    `${sources.map(({ text }) => text).join(' and ')}: ${what} cannot satisfy this: ${reason}`,
     {
       ...(first?.file ? { file: first.file } : {}),
       ...(first?.line ? { line: first.line } : {}),
     },
-    'Ask for something that the rule allows, or for less, and let the rest be completed.',
+    'Pin a layout that the rule allows, or pin less and let the search complete the rest.',
   );
 }
 

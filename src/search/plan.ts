@@ -143,8 +143,7 @@ export interface RankedDegrees {
   readonly reason: string | null;
 }
 
-const GATHERS_AGAIN =
-  'the backward gathers activations again that the forward gathered, so that ranks keep their blocks alone: memory asks for it';
+const GATHERS_AGAIN = 'to fit memory, ranks store shards of activations, and the backward gathers them again';
 
 /** Errors of pins that hold for one combination of degrees only. */
 const OF_THIS_MESH: ReadonlySet<string> = new Set([
@@ -360,7 +359,7 @@ class SolvingDegrees {
       }
     }
     for (const degrees of late)
-      this.reasons.set(degrees, { kind: 'late', reason: 'the time limit was over before it was looked at' });
+      this.reasons.set(degrees, { kind: 'late', reason: 'the time limit ended before it was searched' });
     if (this.solved.length > 0) return;
     // Propagation does not choose among layouts, so it cannot keep a ZeRO level.
     if (late.length > 0 && this.options.request?.zero !== undefined) throw outOfTime(this.options.timeLimit ?? 0);
@@ -376,11 +375,11 @@ class SolvingDegrees {
   notes(isCut: boolean): readonly string[] {
     const { timeLimit } = this.options;
     if (timeLimit === undefined) return [];
-    const over = `the time limit of ${timeLimit} s was over`;
-    if (this.isPropagated) return [`${over} before any plan was found: this is what propagation makes of the pins`];
+    const over = `the time limit of ${timeLimit} s ended`;
+    if (this.isPropagated) return [`${over} before any plan was found: propagation of the pins made this plan`];
     const late = [...this.reasons.values()].filter(({ kind }) => kind === 'late').length;
-    if (isCut) return [`${over} before the search was: this is the best plan so far`];
-    return late > 0 ? [`${over} before all degrees were looked at: this is the best plan so far`] : [];
+    if (isCut) return [`${over} the search: this is the best plan so far`];
+    return late > 0 ? [`${over} before all degrees were searched: this is the best plan so far`] : [];
   }
 
   /** The time is over and there is no plan: completes degrees by propagation, until a plan fits. */
@@ -435,7 +434,7 @@ function outOfTime(seconds: number): AutoparError {
   return new AutoparError(
     'out-of-time',
     'noPlan',
-    `the time limit of ${seconds} s was over before a plan with the ZeRO level asked for was found`,
+    `the time limit of ${seconds} s ended before a plan with the requested ZeRO level was found`,
     {},
     'give more seconds (--time-limit), or leave out --zero',
   );
@@ -481,7 +480,7 @@ function nothingFits(
   const hints = [
     ...(isTimeLimited ? ['a longer --time-limit'] : []),
     `devices with more memory (--cluster; --memory ${bytesWritten(leastBytes * 1.01).replace(' ', '')} would do)`,
-    `more of them (about ${enough}, if all that they hold can be cut)`,
+    `more of them (about ${enough}, if everything on them can be sharded)`,
     ...(isTraining ? ['smaller micro-batches (--micro-batch)'] : []),
     ...(isTraining && clonedOperators(graph).size === 0 ? ['--recompute full'] : []),
     'or other degrees (--dp, --tp)',

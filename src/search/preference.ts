@@ -78,9 +78,9 @@ const CRITERIA: readonly Criterion[] = [
     says: (less, more) => `has ${countOf(kindsOf(less))} of parallelism instead of ${kindsOf(more)}`,
   },
   { of: spOf, says: (less, more) => `has sp ${spOf(less)} instead of ${spOf(more)}` },
-  { of: ({ liftsRoles }) => Number(liftsRoles), says: () => 'keeps the roles of its axes' },
+  { of: ({ liftsRoles }) => Number(liftsRoles), says: () => 'respects the roles of axes' },
   { of: ({ bytes }, roomy) => Math.max(0, bytes - roomy), says: () => 'leaves more memory free' },
-  { of: ({ isOffloaded }) => Number(isOffloaded), says: () => 'keeps its state on the devices' },
+  { of: ({ isOffloaded }) => Number(isOffloaded), says: () => 'stores its state on the devices' },
 ];
 
 /** Number of axes with several ranks. */

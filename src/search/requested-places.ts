@@ -25,7 +25,7 @@ export function requestedParts(
     throw new AutoparError(
       'bad-option',
       'usage',
-      `${asked}: ${ofTraining.join(', ')} belong to training, and this is inference, which keeps parameters alone`,
+      `${asked}: ${ofTraining.join(', ')} apply to training only: inference stores only parameters`,
       {},
       'add --train, or give --offload parameters',
     );
@@ -45,8 +45,8 @@ function checkHost({ local, device }: Cluster, asked: string): void {
   throw new AutoparError(
     'no-host',
     'usage',
-    `${asked}: nothing is known of the hosts of ${device.id}`,
+    `${asked}: device ${device.id} has no host data`,
     {},
-    'say host: {memory, memoryBandwidth, bandwidth} of the device in a cluster file (docs/clusters.md)',
+    'set host: {memory, memoryBandwidth, bandwidth} of the device in a cluster file (docs/clusters.md)',
   );
 }

@@ -135,7 +135,7 @@ function solverOf(
     case 'ilp':
       return async (problem) => {
         const { states, ...found } = await bounded(problem, { tables: null });
-        if (!states) throw new OutOfTime('the time limit is over before any plan');
+        if (!states) throw new OutOfTime('the time limit ended before any plan');
         return { ...found, states, mode };
       };
     case 'recursive_programming':

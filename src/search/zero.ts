@@ -187,7 +187,9 @@ export function zeroRule(
     unsatisfiable(
       what,
       [...pins, source],
-      isCut ? 'the level cuts it over dp, and pins do not' : 'the level keeps it whole over dp, and pins do not',
+      isCut
+        ? 'the level shards it over dp, and the pins do not'
+        : 'the level replicates it over dp, and the pins do not',
     );
   const isCut = (part: StatePart) => zeroOf(part, level) === 'cut';
   const tensors = tensorsAtRest(graph, level);

@@ -85,10 +85,10 @@ export function collectiveProblem(
   const before = placed(input, sizeOf);
   const varying = axes.find((axis) => before.varying.has(axis));
   if (varying !== undefined && collective.kind !== 'permute')
-    return `its operand varies over ${varying}: ranks hold values that are no parts of one tensor`;
+    return `its operand varies over ${varying}: its ranks hold unrelated values, not shards of one tensor`;
   const absent = axes.find((axis) => before.first.has(axis));
   if (absent !== undefined && collective.kind !== 'broadcast')
-    return `the first rank of ${absent} alone has its operand`;
+    return `only the first rank of ${absent} has its operand`;
   const made = RULES[collective.kind](before, axes, collective as never, sizeOf);
   if (typeof made === 'string') return made;
   const after = placed(output, sizeOf);
@@ -97,7 +97,7 @@ export function collectiveProblem(
       passesOn(input.border, output.border, axes, collective.to) ?? movesTo(before, after, axes, collective.to, sizeOf)
     );
   const difference = differenceOf(made, after);
-  return difference === null ? null : `its result has another type than it makes: ${difference}`;
+  return difference === null ? null : `the declared result differs from the computed one: ${difference}`;
 }
 
 /** `size` positions along a dimension, each `stride` from the next. */
@@ -172,8 +172,8 @@ function differenceOf(a: PlacedBlock, b: PlacedBlock): string | null {
     if (!a.varying.has(axis) || !b.varying.has(axis)) return `one varies over ${axis}, the other does not`;
   for (const axis of new Set([...a.first, ...b.first]))
     if (!a.first.has(axis) || !b.first.has(axis))
-      return `the first rank of ${axis} alone holds one, all hold the other`;
-  if (a.block.map(runText).join() !== b.block.map(runText).join()) return 'their blocks hold other positions';
+      return `only the first rank of ${axis} holds one, and all ranks hold the other`;
+  if (a.block.map(runText).join() !== b.block.map(runText).join()) return 'their shards hold different positions';
   return a.padding === b.padding ? null : 'they are padded differently';
 }
 
@@ -275,7 +275,7 @@ function takenOut(
   return { ...input, cuts, block: joined([...(parts[0] ?? []), ...(parts.at(-1) ?? [])]) };
 }
 
-const NO_ROWS = 'its rows do not fit the block of its operand';
+const NO_ROWS = 'its rows do not fit the shard of its operand';
 
 /** A block in consecutive parts of so many elements; null where a part would end inside of a digit that it does not divide. */
 function parted(block: readonly StridedRun[], sizes: readonly number[]): readonly (readonly StridedRun[])[] | null {
@@ -342,12 +342,12 @@ function movesTo(
     cuts: new Map([...cuts].filter(([axis]) => !axes.includes(axis))),
   });
   const difference = differenceOf(others(before), others(after));
-  if (difference !== null) return `its result has another type than it makes: ${difference}`;
+  if (difference !== null) return `the declared result differs from the computed one: ${difference}`;
   const [held, wanted] = [positions(before, axes, sizeOf), positions(after, axes, sizeOf)];
   if (new Set(to).size !== held.length || to.some((member) => member >= held.length))
     return `[${to.join(', ')}] is not a permutation of ${held.length} ranks`;
   const wrong = held.findIndex((position, member) => position !== wanted[to[member] ?? -1]);
-  return wrong < 0 ? null : `the block of member ${wrong} is not the one that member ${to[wrong]} shall hold`;
+  return wrong < 0 ? null : `the shard of member ${wrong} is not the shard of member ${to[wrong]} in the result`;
 }
 
 /** By member of a group: where its block begins and which summand it is, as far as the group's axes choose that. */

@@ -78,10 +78,10 @@ export function borderProblem(rule: FactorRule, name: string, blocks: number): s
     let degree = Math.floor(blocks / 2);
     while (degree > 1 && (blocks % degree !== 0 || !fits(degree))) degree--;
     const { most, block } = reachOf(blocks);
-    const remedy = degree > 1 ? `${degree} parts would do` : 'it has to stay whole';
+    const remedy = degree > 1 ? `${degree} parts are possible` : 'it cannot be sharded';
     return size < blocks
       ? `factor ${own}: its size ${size} is less than ${blocks} parts; ${remedy}`
-      : `factor ${own}: in ${blocks} parts its blocks have ${block} of ${size} positions, and windows of ` +
+      : `factor ${own}: in ${blocks} parts its shards have ${block} of ${size} positions, and windows of ` +
           `${halo.reach} reach ${most} beyond; ${remedy}`;
   }
   return null;

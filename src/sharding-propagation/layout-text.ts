@@ -179,7 +179,7 @@ function piecesOfSpec(
     const shards = axesSize(mesh, piece.axes);
     const axes = axesText(shortNames(piece.axes, mesh));
     if (piece.valid < shards && piece.valid > 0)
-      throw reader.error(`${axes} cuts into ${shards} parts what has ${piece.valid} elements (dimension ${dimension})`);
+      throw reader.error(`${axes} cuts the ${piece.valid} elements of dimension ${dimension} into ${shards} parts`);
     const padded = paddedSize(Math.max(piece.size, piece.valid), shards);
     if (piece.size > piece.valid && padded !== piece.size)
       throw reader.error(
@@ -248,7 +248,7 @@ class LayoutReader {
 
   private piece(): WrittenPiece {
     const valid = this.size('a piece begins with its size');
-    const size = this.accept('~') ? this.size('behind ~ stands the padded size') : valid;
+    const size = this.accept('~') ? this.size('the padded size must follow ~') : valid;
     if (size < valid) throw this.error(`${valid} elements are not padded to ${size}`);
     return { size, valid, axes: this.accept(':') ? this.axes() : [] };
   }

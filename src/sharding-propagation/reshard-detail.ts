@@ -61,7 +61,8 @@ export interface Repadded {
 
 /** The detail of a step on a tensor of (whole) `shape`. The step must be one that `reshardOps` could have made. */
 export function reshardDetail(step: ReshardOp, shape: readonly number[], mesh: Mesh): ReshardDetail {
-  if (shape.length !== step.from.dims.length) throw new Error(`step of another tensor than [${shape.join(', ')}]`);
+  if (shape.length !== step.from.dims.length)
+    throw new Error(`reshard op of another tensor than [${shape.join(', ')}]`);
   return DETAILS[step.kind](step, mesh);
 }
 
@@ -174,7 +175,7 @@ function destinations(step: ReshardOp, mesh: Mesh): readonly number[] {
   for (const [member, block] of held.entries()) {
     if (to[member] !== -1) continue;
     const target = open.get(block)?.shift();
-    if (target === undefined) throw new Error('a permute must keep the number of ranks that hold a block');
+    if (target === undefined) throw new Error('a permute must not change the number of ranks that hold a shard');
     to[member] = target;
   }
   return to;

@@ -126,7 +126,7 @@ function cheapest(request: RouteRequest): Route {
   if (equalLayouts(from, to)) return { steps: [], cost: 0 };
   const bundles = bundlesOf(from, to, mesh);
   const direct = search(makeSpace(bundles, from, to, mesh, 'none'), from, to, request, null);
-  if (!direct) throw new Error(`no way from ${layoutKey(from)} to ${layoutKey(to)}`);
+  if (!direct) throw new Error(`no resharding from ${layoutKey(from)} to ${layoutKey(to)}`);
   if (direct.cost <= request.bound(from, to, request.shape, request.elementBits) && direct.steps.length === 1)
     return withEnds(direct, request);
   const axes = subAxes(mesh);

@@ -190,7 +190,7 @@ const CONTRACTING: readonly FactorKind[] = ['contracting', 'mask'];
 /** Kinds that no axis may shard. */
 const UNSHARDABLE: Readonly<Partial<Record<FactorKind, string>>> = {
   whole: 'may not be sharded',
-  halo: 'is cut as what its windows make is, and not by itself',
+  halo: 'is sharded with the result of its windows only',
 };
 
 function isContracting(factor: Factor): boolean {
@@ -258,17 +258,18 @@ function partialOperandsProblem(
   if (partialOperands === null) return null;
   const set = linear[partialOperands.set];
   if (!set)
-    return `carried: the operator has ${linear.length} linear operand sets, none with number ${partialOperands.set}`;
-  if (set.every((operand) => (rule.inputs[operand] ?? null) === null)) return 'carried: its operands are absent';
-  if (partialOperands.axes.length === 0) return 'carried: no axes are named';
+    return `partial operands: the operator has ${linear.length} linear operand sets, none with number ${partialOperands.set}`;
+  if (set.every((operand) => (rule.inputs[operand] ?? null) === null))
+    return 'partial operands: the operands are absent';
+  if (partialOperands.axes.length === 0) return 'partial operands: no axes are named';
   const problem = axesProblem(partialOperands.axes, mesh);
-  if (problem) return `carried: ${problem}`;
+  if (problem) return `partial operands: ${problem}`;
   const used = new Set(Object.values(strategy.axes).flat());
   const both = partialOperands.axes.find((axis) => used.has(axis));
-  if (both !== undefined) return `carried: axis ${both} also shards a factor`;
+  if (both !== undefined) return `partial operands: axis ${both} also shards a factor`;
   return reductionsOf(rule, strategy).every((reduction) => reduction === 'sum')
     ? null
-    : 'carried: a partial sum may not meet another reduction';
+    : 'partial operands: a pending sum cannot be combined with another reduction';
 }
 
 function pendingProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
@@ -278,7 +279,7 @@ function pendingProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): strin
   const factor = rule.factors.get(name);
   if (!factor) return `scatter: the operator has no factor ${name}`;
   const pending = pendingPartial(rule, strategy).map((entry) => entry.axis);
-  if (pending.length === 0) return 'scatter: nothing is pending';
+  if (pending.length === 0) return 'scatter: no reduction is pending';
   if (isContracting(factor)) return `scatter: factor ${name} is contracted`;
   const kept = [...rule.factors.values()].find(
     (other) =>
@@ -300,19 +301,20 @@ function streamProblem(rule: FactorRule, strategy: Strategy): string | null {
   if (!stream) return null;
   const { streamed, beside, axes } = stream;
   if (axes.join() !== strategy.axes[beside]?.join())
-    return `factor ${streamed} streams over the axes of ${beside}, and these are not the same`;
+    return `factor ${streamed} must stream over the axes of ${beside}, and its axes differ`;
   const [tensors, results] = [[...rule.inputs, ...rule.outputs], rule.outputs];
   const has = (name: string, dims: readonly (readonly string[])[] | null) => dims !== null && hasFactor(dims, name);
   const alone = (name: string, other: string) => tensors.some((dims) => has(name, dims) && !has(other, dims));
-  if (!alone(streamed, beside) || !alone(beside, streamed)) return `factors ${streamed} and ${beside} go together`;
+  if (!alone(streamed, beside) || !alone(beside, streamed))
+    return `factors ${streamed} and ${beside} occur only together, so neither can stream`;
   const wrong = results.findIndex((dims) => dims !== null && has(streamed, dims) === has(beside, dims));
   if (wrong >= 0) return `result ${wrong} needs one of the factors ${streamed} and ${beside}, and not both`;
   for (const [name, own] of Object.entries(strategy.axes)) {
     const kind = rule.factors.get(name)?.kind;
     if (own.length > 0 && name !== streamed && name !== beside && kind !== 'pass' && kind !== 'contracting')
-      return `factor ${name} is ${kind}, and blocks of ${streamed} are passed round`;
+      return `factor ${name} is ${kind} and cannot be sharded while blocks of ${streamed} stream`;
   }
-  return strategy.partialOperands === null ? null : 'carried: nothing arrives partial where blocks are passed round';
+  return strategy.partialOperands === null ? null : 'partial operands: not possible while blocks stream';
 }
 
 function reductionsOf(rule: FactorRule, strategy: Strategy): readonly Reduction[] {

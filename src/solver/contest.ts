@@ -246,6 +246,6 @@ function malformed(file: string, place: string, expected: string, found: string)
     'input',
     `${place}: expected ${expected}, found ${found}`,
     { file },
-    'the form is described in docs/planner.md, "The contest"; fetch the instance again if it was cut short',
+    'the form is described in docs/planner.md, "The contest"; fetch the instance again if it was truncated',
   );
 }

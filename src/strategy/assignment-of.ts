@@ -104,7 +104,7 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
 /** The reason why a reduction is not valid: it would be over no axes. */
 function nothingPending(rule: FactorRule, strategy: Strategy): string | null {
   if (strategy.pending.kind === 'none' || pendingPartial(rule, strategy).length > 0) return null;
-  return `it makes no partial results, and its reduction is ${strategy.pending.kind}`;
+  return `its results are not partial, and its reduction is ${strategy.pending.kind}`;
 }
 
 function strategyFrom(entry: PlanOperator): Strategy {
@@ -139,7 +139,7 @@ function checkTensors(
     const where = { tensor };
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} is ${stated ?? 'whole'}, its strategies make it ${follows ?? 'whole'}`,
+      `tensor ${tensor} is ${stated ?? 'replicated'} in the plan, and ${follows ?? 'replicated'} by its strategies`,
       where,
     );
   }
@@ -183,7 +183,7 @@ function reshardsOf(
     }));
     const [missing] = byText.keys();
     if (missing === undefined) return reshards;
-    throw unfit('plan-incomplete', `the plan says nothing of ${missing}, a reader of tensor ${tensor}`, { tensor });
+    throw unfit('plan-incomplete', `the plan does not list ${missing}, a reader of tensor ${tensor}`, { tensor });
   }
   const leader = leaders.tensors.get(tensor);
   const [leading, ...more] = (leader === undefined ? undefined : entries(leader)) ?? [];

@@ -114,16 +114,16 @@ function strategyText(
     .filter(([, axes]) => axes.length > 0)
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([factor, axes]) => `${factor}: ${axesText(axes)}`);
-  const seen = Object.entries(pieces ?? {}).map(([factor, sizes]) => `${factor} seen as ${sizes.join(' · ')}`);
+  const seen = Object.entries(pieces ?? {}).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`);
   return [
     factors.length === 0 ? 'replicated' : factors.join(', '),
     ...seen,
-    ...(partialOperands ? [`carries partial sums over ${axesText(partialOperands.axes)}`] : []),
+    ...(partialOperands ? [`partial operands over ${axesText(partialOperands.axes)}`] : []),
     ...(pending && pending.kind !== 'none'
       ? [pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind]
       : []),
     ...(recompute ? ['recomputed'] : []),
-    ...(place === 'host' ? ['kept on the host'] : []),
+    ...(place === 'host' ? ['on the host'] : []),
   ].join('; ');
 }
 
@@ -192,7 +192,7 @@ function spelledOut(
     throw new AutoparError(
       'model-needed',
       'usage',
-      'the two plans group the layers differently: without the model it cannot be said which operators differ',
+      'the two plans group the layers differently, and comparing their operators needs the model',
       {},
       'name the model: --model FILE',
     );
@@ -204,7 +204,7 @@ function spelledOut(
   );
   for (const { instances, recompute } of plan.layerClasses)
     for (const [index, layer] of instances.entries())
-      if (recompute) operators.set(layer, recompute[index] ? 'recomputes' : 'keeps what it makes');
+      if (recompute) operators.set(layer, recompute[index] ? 'recomputes' : 'stores its activations');
   if (!graph) return { operators, tensors, redistributions };
   const leaders = leadersOf(graph, plan.layerClasses);
   const follow = (map: Map<string, string>, names: ReadonlyMap<string, string>) => {

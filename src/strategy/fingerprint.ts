@@ -20,7 +20,7 @@ export function checkFingerprint(plan: Plan, imported: Fingerprinted): void {
   throw new AutoparError(
     'model-changed',
     'input',
-    `the model is not the one that the plan was made for: ${reason}`,
+    `the plan was made for another model: ${reason}`,
     imported.file === undefined ? {} : { file: imported.file },
     'compile the model again',
   );
@@ -44,9 +44,7 @@ export function checkCheckpoint(plan: Plan, imported: Fingerprinted, devices?: n
     'input',
     `the strategy checkpoint does not fit ${another ? 'this model' : 'these devices'}: ${differences.join('; ')}`,
     file === undefined ? {} : { file },
-    another
-      ? 'name the model that it was made for, or compile this one'
-      : 'plan for as many devices as it was made for',
+    another ? 'name the model of the plan, or compile this one' : 'plan for the number of devices of the checkpoint',
   );
 }
 

@@ -43,7 +43,7 @@ export function checkFirst(plan: Plan, graph: Graph, lowered: readonly LoweredSt
     const where = (part: string) => (part === '' ? 'on all ranks' : part.slice(' + '.length));
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} is ${where(stated)}, its server makes it ${where(follows(tensor))}`,
+      `tensor ${tensor} is ${where(stated)} in the plan, and ${where(follows(tensor))} by its server`,
       { tensor },
     );
   }

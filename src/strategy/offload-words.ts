@@ -30,7 +30,7 @@ export function offloadWords(parts: OffloadPlaces['parts']): string {
 function badWord(text: string, word: string, repeated: string | undefined): AutoparError {
   const reason =
     repeated === undefined
-      ? `${word.trim() || 'an empty word'} is no part with its memory`
+      ? `${word.trim() || 'an empty word'} is not a part with its memory`
       : `${repeated} is named twice`;
   return new AutoparError(
     'bad-option',

@@ -30,7 +30,11 @@ export async function readPlan(file: string): Promise<Plan> {
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     const reason =
-      code === 'ENOENT' ? 'it is not there' : code === 'ENOTDIR' ? 'what is named is a file, not a folder' : message;
+      code === 'ENOENT'
+        ? 'the file does not exist'
+        : code === 'ENOTDIR'
+          ? 'a part of the path is a file, not a folder'
+          : message;
     throw invalid(
       'plan-missing',
       `cannot read the plan: ${reason}`,
@@ -70,7 +74,7 @@ export function planFromJson(text: string, file: string): Plan {
   if (current === null) {
     throw invalid(
       'plan-older',
-      'the plan has version 1 and a pipeline, and does not say which operators a stage has',
+      'the plan has version 1 and a pipeline, and does not list the operators of each stage',
       file,
       'plan again: compile the model with this version',
     );
@@ -78,7 +82,7 @@ export function planFromJson(text: string, file: string): Plan {
   if ('step' in current) {
     throw invalid(
       'plan-older',
-      'the plan is of a training step whose operators have no strategies over all axes',
+      'the plan is for a training step whose operators have no strategies over all axes',
       file,
       'plan again: compile the model with this version',
     );
@@ -94,7 +98,7 @@ export function planFromJson(text: string, file: string): Plan {
 
 const planCheck = schemaCheck<Plan>(PLAN_SCHEMA, { allowUnionTypes: true });
 
-const AGAIN = 'undo the last edit (docs/reference/plan.md says what a plan holds), or compile the model again';
+const AGAIN = 'undo the last edit (docs/reference/plan.md describes the format), or compile the model again';
 
 /** `operators.head.stage is "0", must be integer`. */
 function describe(error: ErrorObject | undefined, plan: object): string {

@@ -74,7 +74,7 @@ function meshesProblem({ meshes, mesh, degrees }: Plan): string | null {
   if (text(ranksIn(meshes[0] ?? [])) !== text(own))
     return `meshes.0 is ${text(ranksIn(meshes[0] ?? []))}, mesh is ${text(own)} inside a stage`;
   if (meshes.every((axes) => text(axes) === text(meshes[0] ?? [])))
-    return `meshes are all ${text(own)}: where stages have one mesh, mesh alone says it`;
+    return `meshes are all ${text(own)}: where stages have equal meshes, leave out meshes`;
   for (const [stage, axes] of meshes.entries()) {
     const experts = axes.filter(({ axis }) => axis === EXPERTS);
     const { dp = 1, sp = 1, ep = 1 } = Object.fromEntries(axes.map(({ axis, size }) => [axis, size]));
@@ -112,7 +112,7 @@ function stagesProblem({ stages, degrees, predicted, operators, layerClasses, sc
       ['chunks', chunks, virtualStages, virtualStages > 1],
     ] as const) {
       if ((list !== undefined) !== asked)
-        return `${here}.${key} is ${asked ? 'missing' : 'there'}, degrees.pp is ${pp}`;
+        return `${here}.${key} is ${asked ? 'missing' : 'present'}, degrees.pp is ${pp}`;
       if (list === undefined) continue;
       if (list.length !== instances.length)
         return `${here}.${key} has ${list.length} entries, ${here}.instances has ${instances.length}`;
@@ -217,7 +217,7 @@ function layersProblem({ layerClasses: layers, stages, operators }: Plan): strin
 function serverProblem({ server, meshes, training }: Plan, mesh: Mesh): string | null {
   if (!server) return null;
   if (training === null) return `server is ${server.join(', ')}, and training is null`;
-  if (meshes) return `server is ${server.join(', ')} beside meshes, of which each has a first rank of its own`;
+  if (meshes) return `server is ${server.join(', ')} beside meshes, each of which has its own first rank`;
   const data = dataAxes(mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
   return server.join() === data.join()
     ? null

@@ -47,7 +47,7 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
     const module = moduleOf(name);
     if (side === 'none' && module !== null) whole.add(module);
     if (side === 'none') continue;
-    if (side === 'other') notes.push(`${name ?? node.name}: tp cuts its weight in parts, and no style says that`);
+    if (side === 'other') notes.push(`${name ?? node.name}: tp shards parts of its weight, which no style expresses`);
     else sharded.set(node, { operator: weighted, side, module, looksUp: operatorEntry(node).indexInput !== undefined });
   }
   const named = new Map<string, TpStyle>();
@@ -55,18 +55,18 @@ export function tpPlan(placed: PlacedPlan): TpPlan {
   for (const [node, own] of sharded) {
     const style = styleOf(graph, node, own, weightOperators, sharded);
     if (own.module === null)
-      notes.push(`${node.name}: its weight is no parameter of a module (a name that ends in .weight)`);
-    else if (style === null) notes.push(`${own.module}: no style cuts the features of a table`);
+      notes.push(`${node.name}: its weight is not a module parameter (a name that ends in .weight)`);
+    else if (style === null) notes.push(`${own.module}: no style shards the features of a table`);
     else if (whole.has(own.module) || (named.get(own.module) ?? style) !== style) unlike.add(own.module);
     else named.set(own.module, style);
   }
   for (const module of unlike) {
     named.delete(module);
-    notes.push(`${module}: operators read its weight in unlike layouts, and a module has one style`);
+    notes.push(`${module}: operators read its weight in different layouts, and a module has one style`);
   }
   for (const { name, size } of assignment.mesh.axes)
-    if (name !== WEIGHT_AXIS && size > 1) notes.push(`${name} ${size}: the form speaks of tp alone`);
-  if (stages > 1) notes.push(`${stages} stages: the form has no pipeline`);
+    if (name !== WEIGHT_AXIS && size > 1) notes.push(`${name} ${size}: the format covers tp only`);
+  if (stages > 1) notes.push(`${stages} stages: the format has no pipeline`);
   if (operators.some(({ recompute }) => recompute)) notes.push('recomputation');
   return { styles: byPattern(named), notes: [...new Set(notes)] };
 }

@@ -84,7 +84,7 @@ test('an operator of a propagated plan: chains per factor, its pins, its pending
   t.deepEqual(
     down.chains.map(({ place, steps }) => [place, steps.at(-1)?.says]),
     [
-      ['factor m', 'the batch, which is shared out over dp'],
+      ['factor m', 'the batch, which dp shards'],
       ['factor k', 'pins[0]: factors {n: tp} on layers.0.up (pins.yaml:3)'],
     ],
   );

@@ -339,13 +339,10 @@ test('degrees that cut what the model does not have are refused: its figures wou
   const language = 'layers=2,hidden=256,heads=4,seq=100';
   t.is(
     await refused('mlp:layers=2,hidden=64', { sp: 8 }),
-    'degree-does-not-fit: sp 8 cuts the sequence that attention runs over, and the model has none',
+    'degree-does-not-fit: sp 8 shards the sequence of attention, and the model has no attention',
   );
   t.is(await refused(`gpt:${language}`, { sp: 8 }), 'degree-does-not-fit: sp 8 does not divide the sequence of 100');
-  t.is(
-    await refused(`gpt:${language}`, { ep: 2 }),
-    'degree-does-not-fit: ep 2 spreads experts over ranks, and the model has none',
-  );
+  t.is(await refused(`gpt:${language}`, { ep: 2 }), 'degree-does-not-fit: ep 2 shards experts, and the model has none');
   t.is(
     await refused(`moe:${language},kv_heads=4,experts=4`, { ep: 8 }),
     'degree-does-not-fit: ep 8 does not divide the 4 experts of the model',

@@ -88,7 +88,7 @@ test('a plan of training is written in every form: MindSpore has the forward, th
 
   const alone = await refused(t, convertStrategy({ from: to('back.plan.json'), output: to('x.ckpt'), model: GPT }));
   t.is(alone.code, 'model-needed');
-  t.regex(alone.message, /of a step of training/);
+  t.regex(alone.message, /for a training step/);
 });
 
 test('a plan goes into its model and comes back the same; the model computes what it did', async (t) => {

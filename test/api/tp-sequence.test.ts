@@ -109,8 +109,8 @@ const REFUSED: readonly (readonly [name: string, options: Partial<CompileOptions
   ['no sequence', { model: 'models/mlp.onnx' }, /shards norms along the sequence, and mlp has none/],
   ['a sequence that tp does not divide', { degrees: { tp: 3 }, devices: 3 }, /tp 3 does not divide the \d+ positions/],
   ['a sequence that what is left for tp does not divide', { degrees: { dp: 1 }, devices: 3 }, /tp 3 does not divide/],
-  ['free axes', { axes: 'free' }, /axes: 'free' lets every axis shard everything/],
-  ['propagation', { complete: 'propagate' }, /complete: 'propagate' searches nothing/],
+  ['free axes', { axes: 'free' }, /axes: 'free' lifts the roles of axes/],
+  ['propagation', { complete: 'propagate' }, /complete: 'propagate' does not search/],
 ];
 
 for (const [name, options, says] of REFUSED) {

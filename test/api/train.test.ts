@@ -248,9 +248,9 @@ test('a trainer refuses what compile and train refuse, before anything is compil
   const trainer = new Trainer({ model: GPT, output, training: SGD });
   const refusals: readonly (readonly [() => Promise<unknown>, string])[] = [
     [() => trainer.train({} as never), 'train() needs the option data'],
-    [() => trainer.train({ data: [tokens], steps: 0 }), 'steps: expected a positive whole number, and it is 0'],
+    [() => trainer.train({ data: [tokens], steps: 0 }), 'steps: expected a positive whole number, found 0'],
     [() => trainer.finetune({ data: [tokens], stepz: 1 } as never), "unknown option 'stepz' of train()"],
-    [() => trainer.train({ data: [tokens], steps: 1, epochs: 1 }), 'epochs and steps both say when training ends'],
+    [() => trainer.train({ data: [tokens], steps: 1, epochs: 1 }), 'epochs and steps both set the end of training'],
     [() => trainer.evaluate({} as never), 'evaluate() needs the option data'],
     [
       () => trainer.setParallelConfig({ dpp: 2 } as never).train({ data: [tokens] }),

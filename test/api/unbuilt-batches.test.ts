@@ -38,7 +38,8 @@ test('the batch of the file is taken where it need not change', async (t) => {
   const { configuration, microBatches } = simulation;
   t.deepEqual([configuration.microBatch, microBatches], [BATCH, 1]);
   t.is(simulation.modelFlops, 2 * BATCH * 8 * 8, 'of the whole batch, once');
-  for (const size of [1, 2]) t.true(unbuilt.some((note) => note.startsWith(`micro-batches of ${size} are left out: `)));
+  for (const size of [1, 2])
+    t.true(unbuilt.some((note) => note.startsWith(`micro-batches of ${size} are not searched: `)));
   t.false(unbuilt.some((note) => note.startsWith(`micro-batches of ${BATCH} `)));
 });
 
@@ -49,7 +50,7 @@ test('degrees that would need another batch are rejected with the reason, and ot
   t.is(rejected?.kind, 'impossible');
   t.regex(
     JSON.stringify(rejected),
-    /micro-batches of 1 are left out: the batch cannot be changed from 4 to 1.*'count'/,
+    /micro-batches of 1 are not searched: the batch cannot be changed from 4 to 1.*'count'/,
   );
 });
 

@@ -183,7 +183,7 @@ test('where a level changes nothing, a note says so', async (t) => {
   });
   await within(async (output) => {
     const { notes } = await compile({ model: 'models/mlp.onnx', output, degrees: { dp: 2, tp: 1 }, zero: 1 });
-    t.true(notes.some((note) => note.startsWith('--zero 1 changes nothing: optimizer state')));
+    t.true(notes.some((note) => note.startsWith('--zero 1 changes nothing: the program is for inference')));
   });
 });
 
@@ -199,7 +199,7 @@ test('pins that contradict a level are named beside it', async (t) => {
   t.regex(await refused({ zero: 1, complete: 'propagate' }), /zero: 1 .* complete: '?propagate/);
   t.regex(
     await refused({ zero: 1, timeLimit: 1e-6 }),
-    /time limit of 0\.000001 s was over before a plan with the ZeRO level/,
+    /time limit of 0\.000001 s ended before a plan with the requested ZeRO level/,
   );
   await within(async (output) =>
     t.is((await compiled(output, { zero: 3, annotations: pinned('[dp, -]') })).kept?.level, 3),

@@ -154,7 +154,7 @@ const linked = (of: (folder: string) => string) => (folder: string) => {
   renameSync(place, join(folder, 'moved'));
   symlinkSync(join(folder, 'moved'), place);
 };
-const OUTSIDE = { code: 'file-outside', exit: 'input', says: /moved.*outside of the folder.*copy/ } as const;
+const OUTSIDE = { code: 'file-outside', exit: 'input', says: /moved.*outside the folder.*copy/ } as const;
 /** A file's neighbour stands in for it, inside of the folder. */
 const standingIn = (kind: string) => (folder: string) => {
   const inside = join(folder, 'd', 'program', kind);
@@ -162,7 +162,7 @@ const standingIn = (kind: string) => (folder: string) => {
   rmSync(join(inside, one));
   symlinkSync(other, join(inside, one));
 };
-const LINK = { code: 'file-outside', exit: 'input', says: /is a link to .*put the file itself there/ } as const;
+const LINK = { code: 'file-outside', exit: 'input', says: /is a link to .*replace the link by the file/ } as const;
 const removed = (of: (folder: string) => string) => (folder: string) => rmSync(of(folder), { recursive: true });
 // biome-ignore lint/suspicious/noExplicitAny: what is edited is whatever the file holds
 type Edit = (value: any) => void;
@@ -186,7 +186,12 @@ const ANOTHER = { code: 'program-of-another-plan', exit: 'input', says: /plan\.j
 /** Damage that a compiled folder (mlp, tp 2) may have had since. */
 const DAMAGES: Readonly<Record<string, Damage>> = {
   'it is gone': { harm: removed(file('')), code: 'not-compiled', exit: 'input', says: /source\.json.*autopar compile/ },
-  'source.json is cut': { harm: cut(source), code: 'bad-source', exit: 'input', says: /cut or was edited.*Compile/ },
+  'source.json is cut': {
+    harm: cut(source),
+    code: 'bad-source',
+    exit: 'input',
+    says: /truncated or was edited.*Compile/,
+  },
   'source.json is null': { harm: written(source, 'null'), code: 'bad-source', exit: 'input', says: /edited/ },
   'source.json lacks something': {
     harm: edited(source, (value) => delete value.dims),
@@ -206,7 +211,12 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     exit: 'input',
     says: /edited/,
   },
-  'plan.json is gone': { harm: removed(plan), code: 'plan-missing', exit: 'input', says: /not there.*autopar compile/ },
+  'plan.json is gone': {
+    harm: removed(plan),
+    code: 'plan-missing',
+    exit: 'input',
+    says: /does not exist.*autopar compile/,
+  },
   'plan.json is cut': { harm: cut(plan), code: 'plan-not-json', exit: 'input', says: /compile the model again/ },
   'plan.json is empty': { harm: emptied(plan), code: 'plan-not-json', exit: 'input', says: /the file is empty/ },
   'plan.json is null': { harm: written(plan, 'null'), code: 'plan-invalid', exit: 'input', says: /not a plan/ },
@@ -253,8 +263,18 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     exit: 'input',
     says: /holds a plan but no program/,
   },
-  'program.json is cut': { harm: cut(program), code: 'bad-program', exit: 'input', says: /not JSON or is cut.*again/ },
-  'program.json is empty': { harm: emptied(program), code: 'bad-program', exit: 'input', says: /not JSON or is cut/ },
+  'program.json is cut': {
+    harm: cut(program),
+    code: 'bad-program',
+    exit: 'input',
+    says: /not JSON or is truncated.*again/,
+  },
+  'program.json is empty': {
+    harm: emptied(program),
+    code: 'bad-program',
+    exit: 'input',
+    says: /not JSON or is truncated/,
+  },
   'program.json has another mesh': {
     harm: edited(program, (value) => (value.mesh[0].size = 3)),
     code: 'bad-program',
@@ -290,7 +310,7 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     },
     code: 'file-unreadable',
     exit: 'input',
-    says: /no regular file/,
+    says: /not a regular file/,
   },
   'a segment is gone': {
     harm: removed(first('segments')),
@@ -302,13 +322,13 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     harm: (folder) => truncateSync(first('segments')(folder), 60),
     code: 'bad-segment',
     exit: 'input',
-    says: /has SHA-256 .* but program\.json says .*compile/,
+    says: /has SHA-256 .* as in program\.json.*compile/,
   },
   'a segment is empty': {
     harm: emptied(first('segments')),
     code: 'bad-segment',
     exit: 'input',
-    says: /has SHA-256 .* but program\.json says/,
+    says: /has SHA-256 .* as in program\.json/,
   },
   'a shard is gone': {
     harm: removed(first('weights')),
@@ -320,14 +340,14 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     harm: (folder) => truncateSync(first('weights')(folder), 700),
     code: 'bad-weights',
     exit: 'input',
-    says: /is cut.*compile the model again/,
+    says: /is truncated.*compile the model again/,
   },
   'a shard is empty': { harm: emptied(first('weights')), code: 'bad-weights', exit: 'input', says: /only 0 bytes/ },
   'a shard is too long': {
     harm: (folder) => appendFileSync(first('weights')(folder), 'xxxx'),
     code: 'bad-weights',
     exit: 'input',
-    says: /but its header says/,
+    says: /but its header states/,
   },
   'a shard is of other degrees': {
     harm: async (folder) => {
@@ -337,7 +357,7 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     },
     code: 'bad-weights',
     exit: 'input',
-    says: /but the program wants|holds no tensor/,
+    says: /but the program expects|holds no tensor/,
   },
   'the model is gone': {
     harm: (folder) => rmSync(mlp(folder)),
@@ -350,13 +370,13 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     by: 'verify',
     code: 'model-changed',
     exit: 'input',
-    says: /not the one that the plan was made for.*compile the model again/,
+    says: /the plan was made for another model.*compile the model again/,
   },
   'the model is another, and no inputs are given': {
     harm: (folder) => cpSync(join(folder, 'models', 'gpt-tiny.onnx'), mlp(folder)),
     code: 'model-changed',
     exit: 'input',
-    says: /not the one/,
+    says: /made for another/,
   },
 };
 

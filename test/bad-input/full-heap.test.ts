@@ -33,7 +33,7 @@ test('command: a full heap is an error with its limit and how to raise it, and t
   t.true(Number(limit) > 24, stderr);
   t.regex(
     stderr,
-    new RegExp(`\n  hint: NODE_OPTIONS=--max-old-space-size=${2 * Number(limit)} raises the limit; or ask`),
+    new RegExp(`\n  hint: NODE_OPTIONS=--max-old-space-size=${2 * Number(limit)} raises the limit; or plan fewer`),
   );
   t.notRegex(stderr, /FATAL|\n\s+at |Last few GCs/);
 });

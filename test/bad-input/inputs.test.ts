@@ -81,10 +81,16 @@ const CASES: Readonly<Record<string, Case>> = {
     content: writeNpy(ones([8, 32])).subarray(0, 500),
     code: 'bad-array',
     exit: 'input',
-    says: /is cut: float32 \[8, 32\] needs 1024 bytes/,
+    says: /is truncated: float32 \[8, 32\] needs 1024 bytes/,
   },
   'an empty array file': { name: 'a.npy', content: '', code: 'bad-array', exit: 'input', says: /is not a \.npy file/ },
-  'no tensor': { name: 'a.pb', content: 'hello', code: 'bad-tensor-file', exit: 'input', says: /no ONNX TensorProto/ },
+  'no tensor': {
+    name: 'a.pb',
+    content: 'hello',
+    code: 'bad-tensor-file',
+    exit: 'input',
+    says: /not an ONNX TensorProto/,
+  },
   'an empty folder': { name: 'in', content: {}, code: 'missing-input', exit: 'input', says: /folder as x\.npy/ },
   'a cut io.json': {
     name: 'in',
@@ -120,7 +126,7 @@ const CASES: Readonly<Record<string, Case>> = {
     content: listed(raw([8, 32], '../x.bin')),
     code: 'file-outside',
     exit: 'input',
-    says: /outside of the folder/,
+    says: /outside the folder/,
   },
   'io.json with a file that is too short': {
     name: 'in',

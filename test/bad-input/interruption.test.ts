@@ -102,7 +102,7 @@ test.serial('command: SIGINT while planning and while running', async (t) => {
     // Where nothing is to be tidied up, the process ends by the signal itself.
     t.true(code === 130 || code === null, `${code} ${stderr}`);
     t.is(stdout, '');
-    t.is(stderr, code === null ? '' : 'error[interrupted]: interrupted; nothing unfinished was left behind\n');
+    t.is(stderr, code === null ? '' : 'error[interrupted]: interrupted; no unfinished files remain\n');
     t.deepEqual(listing(folder), before);
   }
 });

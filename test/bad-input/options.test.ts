@@ -15,7 +15,7 @@ const LINES: readonly (Refusal & { readonly line: string })[] = [
   { line: 'compile models/mlp.onnx --devices 0', code: 'bad-option', exit: 'usage', says: /--devices 0/ },
   { line: 'compile models/mlp.onnx --devices -4', code: 'bad-option', exit: 'usage', says: /--devices -4/ },
   { line: 'compile models/mlp.onnx --memory 0', code: 'bad-option', exit: 'usage', says: /80GB/ },
-  { line: 'compile models/mlp.onnx --init zeros', code: 'bad-option', exit: 'usage', says: /there is random/ },
+  { line: 'compile models/mlp.onnx --init zeros', code: 'bad-option', exit: 'usage', says: /available: random/ },
   { line: 'run d --threads-per-rank 100000000', code: 'bad-option', exit: 'usage', says: /at most 1024/ },
   {
     line: 'run d --steps 0',
@@ -23,7 +23,7 @@ const LINES: readonly (Refusal & { readonly line: string })[] = [
     exit: 'usage',
     says: /--steps 0: expected a whole number of at least 1/,
   },
-  { line: 'run d --backend quantum', code: 'bad-option', exit: 'usage', says: /there is cpu/ },
+  { line: 'run d --backend quantum', code: 'bad-option', exit: 'usage', says: /available: cpu/ },
   { line: 'run d --outputs o.txt', code: 'unknown-format', exit: 'usage', says: /\.npz/ },
   { line: 'verify d --rtol -1', code: 'bad-option', exit: 'usage', says: /--rtol -1: expected .* not negative/ },
   { line: 'help compiel', code: 'unknown-command', exit: 'usage', says: /did you mean compile\?/ },
@@ -153,7 +153,12 @@ test('--const takes a file that can be read', async (t) => {
       says: /gone\.npy does not exist[\s\S]*Check the path/,
     },
     { given: 'x=models/mlp.onnx', code: 'unknown-format', exit: 'input', says: /\.npy or \.pb/ },
-    { given: 'x=cut.npy', code: 'bad-array', exit: 'input', says: /is cut: float32 \[3\] needs 12 bytes, 2 are there/ },
+    {
+      given: 'x=cut.npy',
+      code: 'bad-array',
+      exit: 'input',
+      says: /is truncated: float32 \[3\] needs 12 bytes, 2 are there/,
+    },
     { given: 'x', code: 'bad-option', exit: 'usage', says: /NAME=VALUE/ },
   ];
   for (const { given, ...refusal } of lines) {

@@ -337,7 +337,7 @@ slow(
       [
         [written('small.json', JSON.stringify({ problem: { ...EXAMPLE.problem, usage_limit: 3 } }))],
         3,
-        /^error\[contest-limit-too-small\]: every assignment takes more than the limit: usage_limit 3/,
+        /^error\[contest-limit-too-small\]: every assignment exceeds the limit: usage_limit 3/,
       ],
       [
         [written('dear.json', JSON.stringify({ problem: { ...EXAMPLE.problem, nodes: dear } }))],

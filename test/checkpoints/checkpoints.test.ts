@@ -153,7 +153,7 @@ test.serial('a checkpoint of another model or optimizer is refused, naming what 
   const run = await begin(sgd);
   const error = await refusal(resume(run, await dp2()));
   t.is(error.code, 'checkpoint-mismatch');
-  t.regex(error.message, /tensor fc0\.bias\/mean is float32 \[64\] in it, and not there in the program/);
+  t.regex(error.message, /tensor fc0\.bias\/mean is float32 \[64\], and absent in the program/);
   t.is((await run.session.step(run.inputs)).ranks.length, 2, 'the session goes on');
   await run.end();
 });

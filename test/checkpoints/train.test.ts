@@ -133,7 +133,7 @@ const noMount = missing(!canMount(), 'a full disk (no file system may be mounted
       const error = await refused(run(directory, { steps: 5, checkpointEvery: 2, onNote }));
       t.deepEqual([error.code, error.exit], ['disk-full', 'cannotWrite'], 'the last one must be written');
       t.is(notes.length, 1);
-      t.regex(notes[0] ?? '', /not written, and the last one stays: cannot write .*step-4.*: the disk is full/);
+      t.regex(notes[0] ?? '', /not written; the previous one remains: cannot write .*step-4.*: the disk is full/);
       t.deepEqual(readdirSync(disk), ['step-2']);
       t.is((await readMetrics(join(directory, 'metrics.jsonl'))).length, 5);
       t.is(spawnSync('mount', ['-o', 'remount,size=2m', disk]).status, 0);
@@ -162,7 +162,7 @@ const noMount = missing(!canMount(), 'a full disk (no file system may be mounted
       };
       await run(directory, { steps: 32, onStep, onNote: (text) => notes.push(text) });
       t.is(notes.length, 1);
-      t.regex(notes[0] ?? '', /lines of metrics wait for room: cannot write .*metrics\.jsonl: the disk is full/);
+      t.regex(notes[0] ?? '', /metrics cannot be written yet: cannot write .*metrics\.jsonl: the disk is full/);
       const lines = readFileSync(join(directory, 'metrics.jsonl'), 'utf8').trim().split('\n');
       t.deepEqual(
         lines.map((line) => JSON.parse(line).step),

@@ -53,7 +53,10 @@ test('completed by propagation, the chain of reasons leads back to the pin; the 
   t.is(propagated.search.mode, 'sharding_propagation');
   t.true(searched.predicted.stepSeconds <= propagated.predicted.stepSeconds);
   const { stdout } = await autoparLine('autopar explain a --tensor /h.0/mlp/Gelu_output', { cwd });
-  t.regex(stdout, /dimension 2 is on tp since\n.*tensor \/h\.0\/mlp\/Gelu_output.*\n[\s\S]*pins\[0\]: style pairwise/);
+  t.regex(
+    stdout,
+    /dimension 2 is on tp because\n.*tensor \/h\.0\/mlp\/Gelu_output.*\n[\s\S]*pins\[0\]: style pairwise/,
+  );
 });
 
 test('in hybrid mode what is not pinned stays whole', async (t) => {
@@ -123,7 +126,7 @@ test('what cannot be is refused with the file and the line', async (t) => {
   t.deepEqual(kept.layerClasses[0]?.stages, [0, 1], 'a pinned stage makes the pipeline that it asks for');
   const beyond = await compile('--annotations stage.yaml --pp 1');
   t.is(beyond.code, 2);
-  t.regex(beyond.stderr, /stage 1 on h\.1\.mlp places .* on stage 1, and there is one stage/);
+  t.regex(beyond.stderr, /stage 1 on h\.1\.mlp places .* on stage 1, and the plan has one stage/);
   const pipeline = await compile('--config pipeline.yaml');
   t.is(pipeline.code, 0, pipeline.stderr);
   t.regex(pipeline.stdout, /pp 2/);

@@ -88,10 +88,10 @@ slow('a time limit that is over says so, and that no part was in time is another
   const line = `${SEARCH} --cluster mixed.yaml --train --objective cost --time-limit 0`;
   const late = await run(`${line} --memory 5MB -o out`);
   t.is(late.code, 4);
-  t.regex(late.stderr, /^error\[out-of-time\]: the time limit was over before any plan was found: nothing fits/);
+  t.regex(late.stderr, /^error\[out-of-time\]: the time limit ended before any plan was found: nothing fits/);
   const slow = await run(`${SEARCH} --cluster mixed.yaml --train --objective devices --within 1e-9 -o out`);
   t.is(slow.code, 4);
-  t.regex(slow.stderr, /^error\[not-in-time\]: no part of the cluster makes a step in 1e-9 s: the fastest takes/);
+  t.regex(slow.stderr, /^error\[not-in-time\]: no device subset takes at most 1e-9 s per step: the fastest takes/);
   const enough = await run(`${SEARCH} --cluster mixed.yaml --train --objective cost --time-limit 600 -o out --json`);
   const free = await run(`${SEARCH} --cluster mixed.yaml --train --objective cost -o out --force --json`);
   t.is(enough.stdout, free.stdout);
@@ -118,6 +118,6 @@ test('where time is over after some parts the best of them is taken, or said to 
   t.is(error?.code, 'out-of-time');
   t.regex(
     error?.message ?? '',
-    /before a part of the cluster was found that makes a step in 1e-9 s: the fastest takes .* on 1x[12]/,
+    /before a device subset with a step within 1e-9 s was found: the fastest takes .* on 1x[12]/,
   );
 });

@@ -34,7 +34,7 @@ test('a line number joins its file', (t) => {
 test('anything else is our fault, with what to report and no stack trace', (t) => {
   const failure = failureOf(new TypeError('x is not a function'), CIRCUMSTANCES);
   t.is(failure.exit, 'fault');
-  t.regex(failureText(failure), /a fault of autopar.*x is not a function/);
+  t.regex(failureText(failure), /internal error of autopar.*x is not a function/);
   t.regex(failureText(failure), /autopar 1\.2\.3, Node v\d+.*`autopar compile x\.onnx`/);
   t.notRegex(failureText(failure), /\n\s+at /);
 });

@@ -73,7 +73,7 @@ test('a cluster gives the devices, and says which exchanges cross nodes', async 
     ],
   );
   const words = (await autopar(line.split(' '))).stdout;
-  t.regex(words, /pp {2}with 10 \(across nodes\): sends activations to the stage behind/);
+  t.regex(words, /pp {2}with 10 \(across nodes\): sends activations to the next stage/);
   const refused = await autopar(['groups', '--cluster', '2x8:a100-sxm-80', '--dp', '3', '--tp', '2']);
   t.is(refused.code, 2);
 });

@@ -39,7 +39,7 @@ test('compile names the dimensions that it did not look at, of those that the mo
   for (const [line, leftOut, who] of LINES) {
     const { code, stdout, stderr } = await autoparLine(`autopar compile ${line} -o out --force`, { cwd: folder });
     t.is(code, 0, stderr);
-    const said = /^not looked at: (.*) \((.*)\)$/m.exec(stdout);
+    const said = /^not searched: (.*) \((.*)\)$/m.exec(stdout);
     t.deepEqual(said?.[1]?.split(', ') ?? [], leftOut, line);
     if (who) t.regex(said?.[2] ?? '', who, line);
   }

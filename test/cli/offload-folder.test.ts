@@ -34,7 +34,7 @@ function refused(t: ExecutionContext, limit: string, what: string, why: string):
   const { status, stderr } = spawnSync('bash', ['-c', script, ...words], { encoding: 'utf8' });
   t.is(status, 7, stderr);
   const lines = [
-    `error\\[offload-folder\\]: the folder ${kept} cannot keep what is offloaded to disk, ${what}: ${why}`,
+    `error\\[offload-folder\\]: the offload folder ${kept} cannot store ${what}: ${why}`,
     `  in ${kept}`,
     '  hint: choose a folder with more room \\(--offload-dir\\), or compile with --offload PART:host',
   ];
@@ -45,7 +45,7 @@ function refused(t: ExecutionContext, limit: string, what: string, why: string):
 const TENSOR = 'tensor \\S+ \\(\\d+ bytes, beside \\d+ of rank \\d\\)';
 
 test.serial('files may not become as large', (t) =>
-  refused(t, 'ulimit -f 16', TENSOR, 'its file system holds no file of that size'),
+  refused(t, 'ulimit -f 16', TENSOR, 'its file system does not support files of that size'),
 );
 
 const noMount = missing(!canMount(), 'a full offload folder (no file system may be mounted here)');

@@ -44,52 +44,52 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     'models/mlp.onnx --bucket 25MB',
     2,
-    'error[bad-option]: --bucket is of gradients, and of weights that --zero 3 cuts; nothing is trained, and no weight is cut',
+    'error[bad-option]: --bucket applies to gradients and to weights that --zero 3 shards, and neither --train nor --zero 3 is given',
     'add --train or --zero 3, or leave it out',
   ],
   [
     'models/mlp.onnx --gradient-sync parameter-server',
     2,
-    'error[bad-option]: --gradient-sync parameter-server is of gradients, and nothing is trained',
+    'error[bad-option]: --gradient-sync parameter-server applies to training only',
     'add --train, or leave it out',
   ],
   [`${MLP} --interleave 3`, 2, 'error[bad-option]: --interleave 3: expected', ''],
   [
     'models/mlp.onnx --interleave 2',
     2,
-    'error[bad-option]: --interleave 2 cuts micro-batches in halves, which are of training, and nothing is trained',
+    'error[bad-option]: --interleave 2 splits the micro-batches of training, and --train is not given',
     'add --train, or leave it out',
   ],
   [
     `${MLP} --micro-batches 8 --interleave 2`,
     2,
-    'error[micro-batch]: --interleave 2 runs each micro-batch as two halves, and --micro-batches 8 in a batch of 8 has 1 sample in each',
+    'error[micro-batch]: --interleave 2 halves each micro-batch, and with --micro-batches 8 of a batch of 8 each has 1 sample',
     'take another --micro-batches, or a --global-batch that 16 divides',
   ],
   [
     `${MLP} --dp 4 --micro-batches 4 --interleave 2`,
     2,
-    'error[micro-batch]: --interleave 2 runs each micro-batch as two halves, and --micro-batches 4 in a batch of 8 on dp 4 ' +
-      'gives a rank 0.5 samples in each',
+    'error[micro-batch]: --interleave 2 halves each micro-batch, and with --micro-batches 4 of a batch of 8 on dp 4 ' +
+      'each has 0.5 samples per rank',
     'a --global-batch that 32 divides',
   ],
   [
     `${MLP} --dp 2 --gradient-sync parameter-server --zero 2`,
     2,
-    'error[bad-option]: --gradient-sync parameter-server keeps optimizer state on one rank, and --zero 2 cuts it over all',
+    'error[bad-option]: --gradient-sync parameter-server stores optimizer state on one rank, and --zero 2 shards it over all',
     '',
   ],
   [
     `${MLP} --pp 2 --meshes tp2|dp2 --gradient-sync parameter-server`,
     2,
-    "error[bad-option]: --gradient-sync parameter-server has the same rank of each stage update, and --meshes 'tp2|dp2' gives",
+    "error[bad-option]: --gradient-sync parameter-server updates on the same rank of each stage, and --meshes 'tp2|dp2' gives",
     '',
   ],
   [
     `${MLP} --gradient-sync ring`,
     2,
-    'error[bad-option]: --gradient-sync ring: there is no such choice',
-    'there is all-reduce, parameter-server',
+    'error[bad-option]: --gradient-sync ring is not a valid choice',
+    'available: all-reduce, parameter-server',
   ],
   [
     `${MLP} --pp 2 --micro-batches 3`,
@@ -100,8 +100,8 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     `${MLP} --pp 2 --virtual-stages 2 --micro-batches 1`,
     2,
-    'error[bad-schedule]: schedule interleaved-1f1b takes micro-batches in groups as large as its 2 stages, and 1 is ' +
-      'no multiple of 2',
+    'error[bad-schedule]: schedule interleaved-1f1b takes micro-batches in groups of its 2 stages, and 1 is ' +
+      'not a multiple of 2',
     'give 2 micro-batches',
   ],
   [
@@ -128,7 +128,7 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
     'pinned stages leave no cut into 3 stages: /fc0/MatMul on stage 0; /fc1/MatMul on stage 2',
     'gap.yaml:4',
   ],
-  [`${MLP} --pp 2 --annotations gap.yaml`, 2, 'on stage 2, and there are 2 stages, counted from 0', 'give --pp 3'],
+  [`${MLP} --pp 2 --annotations gap.yaml`, 2, 'on stage 2, and the plan has 2 stages, counted from 0', 'give --pp 3'],
   [`${MLP} --pp 3 --devices 4`, 2, 'pp 3 does not divide the 4 devices', 'leave out --devices'],
   [`${GPT} E_t_|_t`, 2, 'error[bad-stages]: --stages "E t | t": it leaves out H', 'E t*2 H'],
   [`${GPT} E_|_t*2_|_H`, 2, 'it has 3 parts, and --pp · --virtual-stages is 2', 'E t*2 H'],
@@ -137,14 +137,14 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     'models/gpt-tiny.onnx --pp 2 --schedule 1f1b',
     2,
-    '--schedule 1f1b orders the micro-batches of training, and this program infers',
+    '--schedule 1f1b orders the micro-batches of training, and the program is for inference',
     'add --train',
   ],
   ['models/gpt-tiny.onnx --pp 2 --virtual-stages 2', 2, '--virtual-stages 2 orders the micro-batches', 'add --train'],
   [
     `${MLP} --devices 2 --pp 1 --schedule 1f1b`,
     2,
-    '--schedule 1f1b is of a pipeline, and there is one stage',
+    '--schedule 1f1b needs a pipeline, and the plan has one stage',
     'add --pp N',
   ],
   ['batch-norm.onnx --train --pp 2 --micro-batches 2', 3, 'error[mixes-samples]', 'train with --micro-batches 1'],
@@ -191,7 +191,7 @@ test.serial('halves that have nothing to hide run one after the other, and compi
   const { code, stderr } = await autopar(words, { cwd: folder });
   t.is(code, 0, stderr);
   t.true(
-    stderr.includes('note: --interleave 2 hides nothing: within a micro-batch ranks exchange single numbers at most'),
+    stderr.includes('note: --interleave 2 hides nothing: the ranks communicate only scalars within a micro-batch'),
     stderr,
   );
 });

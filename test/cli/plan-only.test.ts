@@ -152,9 +152,9 @@ test('the plan of a training step of earlier versions says to plan again', async
 
 const REFUSED: readonly (readonly [line: string, code: string, exit: number, says: RegExp])[] = [
   [`${STEP} --dp 3`, 'degrees-do-not-match-devices', 2, /dp 3/],
-  [`${STEP} --objective devices`, 'bad-option', 2, /--objective devices wants a time/],
-  [`${STEP} --objective memory --axes free`, 'bad-option', 2, /^--objective memory compares steps .* --axes says what/],
-  [`${STEP} --objective devices --within 1e-9`, 'not-in-time', 4, /no part of the cluster makes a step in 1e-9 s/],
+  [`${STEP} --objective devices`, 'bad-option', 2, /--objective devices needs a step time/],
+  [`${STEP} --objective memory --axes free`, 'bad-option', 2, /^--objective memory compares steps .* --axes fixes/],
+  [`${STEP} --objective devices --within 1e-9`, 'not-in-time', 4, /no device subset takes at most 1e-9 s/],
   [
     `${STEP} --dp 2 --micro-batch 64 --zero 1`,
     'micro-batch',

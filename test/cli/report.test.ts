@@ -156,7 +156,7 @@ slow('of a configuration that is priced, and of a search over whole steps', asyn
 test('a report beside a question of explain is refused', async (t) => {
   const { code, stderr } = await autopar(['explain', 'nowhere', '--mesh', '--report', 'page.html']);
   t.is(code, 2);
-  t.regex(stderr, /--report is about the whole plan/);
+  t.regex(stderr, /--report applies to the plan, and cannot be combined with the other views/);
 });
 
 test('plot draws the losses that runs left, and refuses a folder without any', async (t) => {

@@ -11,7 +11,7 @@ test('a model is a file or a family: neither and both are refused', async (t) =>
   const run = (line: string) => autoparLine(line, { cwd: folder });
   const neither = await run('autopar inspect');
   t.is(neither.code, 2);
-  t.regex(neither.stderr, /error\[missing-argument\]: there is no model file and no --model/);
+  t.regex(neither.stderr, /error\[missing-argument\]: neither a model file nor --model is given/);
   const both = await run('autopar simulate models/gpt-tiny.onnx --model gpt');
   t.is(both.code, 2);
   t.regex(both.stderr, /error\[bad-option\]: --model gpt contradicts the file models\/gpt-tiny\.onnx/);
@@ -25,7 +25,7 @@ test('a model is a file or a family: neither and both are refused', async (t) =>
   t.regex(loss.stderr, /error\[no-loss-output\]: the model has no output 'nothing'/);
   const untrained = await run('autopar simulate --model mlp:layers=2,hidden=8 --loss mse');
   t.is(untrained.code, 2);
-  t.regex(untrained.stderr, /error\[bad-option\]: --loss is an option of training\n {2}hint: add --train/);
+  t.regex(untrained.stderr, /error\[bad-option\]: --loss applies to training only\n {2}hint: add --train/);
 });
 
 test('a generated model is inspected and compiled like a file', async (t) => {
@@ -85,10 +85,10 @@ test('--mesh shows where axes lie, of a simulation and of a compiled plan alike'
   const json = JSON.parse((await run('autopar explain out --mesh --json')).stdout) as Record<string, unknown>;
   t.like(json, { schema: 'autopar-explain-v1', mesh: [{ axis: 'tp', ranks: 2 }, { axis: 'dp' }] });
   const both = await run('autopar explain out --mesh --op x');
-  t.regex(both.stderr, /explain answers one of .*, and there are --op and --mesh/);
+  t.regex(both.stderr, /explain takes one of .*, not --op and --mesh together/);
   const traced = await run('autopar simulate out --trace trace.json');
   t.is(traced.code, 2);
-  t.regex(traced.stderr, /has no --trace of it\n {2}hint: .*autopar run DIR --trace FILE.*autopar train DIR --data/);
+  t.regex(traced.stderr, /takes no --trace\n {2}hint: .*autopar run DIR --trace FILE.*autopar train DIR --data/);
   const contrary = await run('autopar simulate out --tp 4');
   t.regex(contrary.stderr, /--tp contradicts the plan in out\n {2}hint: leave it out/);
 });

@@ -98,7 +98,7 @@ test("a configuration of MindFormers' says stages, schedule and micro-batches", 
   ];
   for (const [scheduler, kind, note] of [
     ['gpipe', 'f-then-b', null],
-    ['seqpipe', '1f1b', /pipeline_scheduler: there is no schedule seqpipe; 1f1b is planned/],
+    ['seqpipe', '1f1b', /pipeline_scheduler: schedule seqpipe is not supported; 1f1b is planned/],
   ] as const) {
     writeFileSync(join(folder, 'config.yaml'), lines(`    pipeline_scheduler: ${scheduler}`).join('\n'));
     const line = `compile ${GPT} --config config.yaml ${STEP} --plan-only --force -o configured`;
@@ -162,13 +162,13 @@ for (const [says, pins, options, words] of [
     'a pin beyond --pp',
     '{match: {node: /ln_f/**}, stage: 3}',
     '--devices 2 --pp 2',
-    /pins\[0\]: stage 3 on \/ln_f\/\*\* places \/ln_f\/\S+ on stage 3, and there are 2 stages/,
+    /pins\[0\]: stage 3 on \/ln_f\/\*\* places \/ln_f\/\S+ on stage 3, and the plan has 2 stages/,
   ],
   [
     'a pin, and --pp 1',
     '{match: {module: h.1}, stage: 1}',
     '--devices 2 --pp 1',
-    /places \/h\.1\/\S+ on stage 1, and there is one stage/,
+    /places \/h\.1\/\S+ on stage 1, and the plan has one stage/,
   ],
   [
     'two pins against the order of the model',
@@ -192,13 +192,13 @@ for (const [says, pins, options, words] of [
     'a chunk that there is not',
     '{match: {module: h.1}, stage: 1, chunk: 2}',
     `--devices 2 --pp 2 --virtual-stages 2 ${STEP}`,
-    /on stage 1, chunk 2, and there are 2 chunks/,
+    /on stage 1, chunk 2, and the plan has 2 chunks/,
   ],
   [
     'pins in data mode',
     '{match: {module: h.1}, stage: 1}',
     '--devices 2 --mode data',
-    /mode data shards the batch alone/,
+    /mode data shards the batch only/,
   ],
 ] as const)
   test(`refused: ${says}`, async (t) => {

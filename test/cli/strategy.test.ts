@@ -118,7 +118,7 @@ test('what cannot be done is said', async (t) => {
     ['strategy show models/mlp.onnx', 3, 'not-annotated'],
     ['strategy convert dp -o x.txt', 2, 'unknown-format'],
     ['strategy convert dp', 2, 'missing-argument'],
-    ['strategy convert dp -o x --to pickle', 2, 'there is no such choice'],
+    ['strategy convert dp -o x --to pickle', 2, 'is not a valid choice'],
     ['strategy convert --weights dp tp -o x', 3, 'no-program'],
     ['strategy import dp --devices 8 -o x.plan.json', 3, 'there are 8 devices, not 4'],
   ] as const) {

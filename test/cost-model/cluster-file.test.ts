@@ -150,7 +150,7 @@ const WRONG: readonly (readonly [string, number | undefined, RegExp, RegExp])[] 
   [RACKS.replace('name: rack, ', ''), 6, /levels\[1\] lacks the key 'name'/, /./],
   [RACKS.replace('size: 8', 'size: 0'), 5, /levels\[0\].size is 0/, /./],
   [RACKS.replace('size: 8', 'size: 8, topology: star'), 5, /topology is "star"/, /switch/],
-  [RACKS.replace('size: 8', 'size: 8, dimensions: 2'), 5, /has dimensions and is no torus/, /topology: torus/],
+  [RACKS.replace('size: 8', 'size: 8, dimensions: 2'), 5, /has dimensions and is not a torus/, /topology: torus/],
   [RACKS.replace('size: 8', 'size: 8, cards: 2'), 5, /inside a node/, /joins nodes/],
   [RACKS.replace('bandwidth: 400Gbit/s, ', ''), 6, /cards without a bandwidth/, /one card's/],
   [`${RACKS}nodes: [{count: 3}]\n`, 8, /nodes describes 3 nodes, and the levels make 8/, /add up/],
@@ -165,8 +165,8 @@ const WRONG: readonly (readonly [string, number | undefined, RegExp, RegExp])[] 
   ],
   [RACKS.replace('device: h100-sxm-80', 'device: h100-sxm'), 3, /no device "h100-sxm"/, /did you mean h100-sxm-80\?/],
   [RACKS.replace('device: h100-sxm-80', 'device: ateminal-910b'), 3, /no device/, /did you mean ascend-910b\?/],
-  [RACKS.replace('name: rack', 'name: node'), 6, /levels\[1\] has the name of another, "node"/, /of its own/],
-  [RACKS.replace('latency: 10us', 'latency: .inf'), 6, /latency is no finite number, where a number or text/, /./],
+  [RACKS.replace('name: rack', 'name: node'), 6, /levels\[1\] repeats the name "node"/, /its own name/],
+  [RACKS.replace('latency: 10us', 'latency: .inf'), 6, /latency is not a finite number, where a number or text/, /./],
   [RACKS.replace('size: 8', 'size: 8, topology: torus, dimensions: 9'), 5, /9, where a number of at most 6 is/, /./],
   [`${RACKS}nodes: [{count: 8, speed: 0}]\n`, 8, /speed is 0, where a number above 0 is expected/, /./],
   ['version: 1\n  device: [', 1, /neither YAML nor JSON/, /./],
@@ -185,10 +185,10 @@ test('what is wrong is said with file and line, and with what to write', async (
     t.like(error, { exit: 'input', where: { file: path, line } }, text);
   }
   const unlined: readonly (readonly [string, string, RegExp])[] = [
-    ['&a [*a]', 'bad-yaml', /an alias of the file stands inside what it stands for/],
-    [`${RACKS}nodes: &n [{count: 8, device: {like: *n}}]`, 'bad-yaml', /an alias of the file stands inside/],
+    ['&a [*a]', 'bad-yaml', /an alias of the file contains itself/],
+    [`${RACKS}nodes: &n [{count: 8, device: {like: *n}}]`, 'bad-yaml', /an alias of the file contains itself/],
     ['', 'bad-cluster-file', /the file is empty/],
-    ['# nothing yet', 'bad-cluster-file', /the file is empty, or has comments alone/],
+    ['# nothing yet', 'bad-cluster-file', /the file is empty, or has only comments/],
   ];
   for (const [text, code, message] of unlined)
     await t.throwsAsync(readClusterFile(file(text)), { instanceOf: AutoparError, code, message }, text);

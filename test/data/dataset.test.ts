@@ -159,11 +159,11 @@ test('what is no data for the inputs is refused with both sides', (t) => {
       /float32.*ids is int64/,
     ],
     [npz('empty.npz', { ids: longs([], [0, 2]), labels: longs([], [0, 2]) }), 'data-too-short', /no sample/],
-    [written('one.bin', new Uint8Array(4)), 'data-too-short', /2 tokens.*takes 3/],
+    [written('one.bin', new Uint8Array(4)), 'data-too-short', /2 tokens.*needs 3/],
     [written('odd.bin', new Uint8Array(5)), 'bad-array', /5 bytes/],
     [written('cut.npz', writeNpz({ ids, labels: ids }).slice(0, 300)), 'bad-array', /not a readable/],
     [written('not.npz', new Uint8Array(100)), 'bad-array', /not a readable/],
-    [written('cut.npy', writeNpy(ids).slice(0, -1)), 'bad-array', /is cut/],
+    [written('cut.npy', writeNpy(ids).slice(0, -1)), 'bad-array', /is truncated/],
     [written('packed.npz', zipSync({ 'ids.npy': [writeNpy(ids), { level: 9 }] })), 'compressed-data', /ids\.npy/],
   ];
   for (const [file, code, says] of cases) {

@@ -45,7 +45,7 @@ const CLAIMS: Readonly<Record<string, Readonly<Record<string, readonly Claim[]>>
     "Megatron's sequence parallelism comes with tensor parallelism": [
       { rising: 'step', of: ['--micro-batch 4', '--tp-sequence off'] },
       { rising: 'memory', of: ['--micro-batch 4', '--tp-sequence off'] },
-      { rising: 'element-wise', of: ['--micro-batch 4', '--tp-sequence off'] },
+      { rising: 'pointwise ops', of: ['--micro-batch 4', '--tp-sequence off'] },
     ],
     'ZeRO-1 under a pipeline, not 2 or 3': [
       { rising: 'step', of: ['--zero 1', '--zero 0', '--zero 2', '--zero 3'] },

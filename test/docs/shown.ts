@@ -27,7 +27,7 @@ function commandsOf(section: string): readonly Shown[] {
 const FIGURES = {
   step: /^ {2}(?:step|predicted) +([\d.,]+) (\S+)/m,
   memory: /(?:fits: |needs |step(?: in [a-z0-9]+)?, )([\d.]+) ([GMT]B)/,
-  'element-wise': /element-wise +([\d.]+) (\S+)/,
+  'pointwise ops': /pointwise ops +([\d.]+) (\S+)/,
   bubble: /pipeline bubble +([\d.]+) (\S+)/,
   'share of the bubble': /pipeline bubble +\S+ \S+ +([\d.]+) (%)/,
   'time over tp': /communication over tp +([\d.]+) (\S+)/,

@@ -92,11 +92,11 @@ test('an unknown family, key or value is answered with the nearest', (t) => {
   t.regex(refusal('gpt:hidden=100,heads=7').message, /100 does not divide into 7 heads/);
   t.regex(refusal('llama:hidden=64,heads=8,kv_heads=3').message, /8 heads do not share 3 key heads/);
   t.regex(refusal('moe:experts=4,topk=8').message, /topk 8 is more than 4 experts/);
-  t.regex(refusal('moe:sinks=2').message, /sinks=2 is no whole number from 0 to 1/);
+  t.regex(refusal('moe:sinks=2').message, /sinks=2 is not a whole number from 0 to 1/);
   t.regex(refusal('moe:window=128,dense=1').message, /windows are in every second layer, and none is dense/);
   t.regex(refusal('moe:sinks=1,dropout=0.1').message, /attention with windows or sinks drops nothing/);
   t.regex(refusal('moe:sinks=1,head_width=20').message, /heads of a multiple of 8 features, not to 20/);
-  t.regex(refusal('hybrid:pattern=MXM').message, /pattern=MXM is no row of layers/);
+  t.regex(refusal('hybrid:pattern=MXM').message, /pattern=MXM is not a row of layers/);
   t.regex(refusal('hybrid:pattern=').hint, /M state space, \* attention/);
   t.regex(refusal('hybrid:groups=3').message, /128 state heads do not share 3 groups/);
   t.regex(refusal('hybrid:seq=1000').message, /a sequence of 1000 is not cut into chunks of 128/);

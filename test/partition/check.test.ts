@@ -39,7 +39,7 @@ test('a tensor that is sent in one type and received in another is a finding', a
   const sends = pipeline.sends.map((one) => (one === sent ? { ...one, tensor: other?.name ?? '' } : one));
   const wrong = { ...first, sharded: { ...first.sharded, pipeline: { ...pipeline, sends } } };
   const findings = checkStages([wrong, ...others]);
-  t.true(findings.some(({ node, problem }) => node === sent.name && /received otherwise/.test(problem)));
+  t.true(findings.some(({ node, problem }) => node === sent.name && /received differently/.test(problem)));
 });
 
 test('operators of one kind are checked once, and each that is wrong is found', async (t) => {

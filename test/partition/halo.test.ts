@@ -85,7 +85,7 @@ test('a window that reaches beyond the next block is refused with both sizes and
   t.is(legal(4), null);
   t.is(
     legal(8),
-    'factor x0: in 8 parts its blocks have 3 of 20 positions, and windows of 7 reach 6 beyond; 4 parts would do',
+    'factor x0: in 8 parts its shards have 3 of 20 positions, and windows of 7 reach 6 beyond; 4 parts are possible',
   );
   t.regex(legal(16) ?? '', /is less than 16 parts/);
 });

@@ -131,7 +131,7 @@ for (const name of ['compile', 'search', 'propagated'] as const)
 function isTold(reason: OperatorReason, text: string, operator: string): boolean {
   switch (reason.by) {
     case 'recompute':
-      return text === `runs ${reason.operator} again`;
+      return text === `recomputes ${reason.operator}`;
     case 'pins':
       return reason.pins.every(
         (pin) => text.includes('pinned') && text.includes(`${pin.text} (${pin.file}:${pin.line})`),

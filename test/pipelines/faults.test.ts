@@ -85,15 +85,15 @@ test(
     const write: Instruction = { ...made, inputs: made.inputs.map(() => state?.to ?? ''), outputs: [state?.to ?? ''] };
     t.regex(
       checkProgram(withList(program, 0, 'update', [write, ...update])) ?? '',
-      /is there for the whole run, and is made anew/,
+      /lives for the run, and is computed again/,
     );
     const early: Instruction = { kind: 'free', tensors: [state?.to ?? ''] };
     const forward = first.phases['forward'] ?? [];
     t.regex(
       checkProgram(withList(program, 0, 'forward', [...forward, early])) ?? '',
-      /whole run, and is freed|read where/,
+      /lives for the run, and is freed|read where/,
     );
     const unstated = (program.state ?? []).map((pair) => (pair === state ? { ...pair, from: activation } : pair));
-    t.regex(checkProgram({ ...program, state: unstated }) ?? '', /takes lifetimes run and step|other blocks/);
+    t.regex(checkProgram({ ...program, state: unstated }) ?? '', /need lifetimes run and step|differs from/);
   },
 );

@@ -128,7 +128,7 @@ slow('a limit on the device refuses what a program without offload would hold', 
     t.is((error as AutoparError).code, 'over-memory');
     t.regex(
       error?.message ?? '',
-      /^rank \d would hold \d+ bytes with tensor .+, and its device may hold \d+ \((--)?memory\)$/,
+      /^rank \d would hold \d+ bytes with tensor .+, and --memory limits its device to \d+ \((--)?memory\)$/,
     );
     const [need = 0, limit = 0] = (/hold (\d+) bytes.* hold (\d+) /.exec(error?.message ?? '') ?? [])
       .slice(1)
@@ -172,12 +172,9 @@ test.serial(
       t.deepEqual(readdirSync(offloadDir), []);
       const missing = await t.throwsAsync(runCompiled({ directory, offloadDir: join(folder, 'missing') }));
       t.is((missing as AutoparError).code, 'offload-folder');
-      t.regex(
-        missing?.message ?? '',
-        /the folder .*missing cannot keep what is offloaded to disk, .*: it does not exist$/,
-      );
+      t.regex(missing?.message ?? '', /the offload folder .*missing cannot store .*: it does not exist$/);
       const file = await t.throwsAsync(runCompiled({ directory, offloadDir: model }));
-      t.regex(file?.message ?? '', /it is no folder$/);
+      t.regex(file?.message ?? '', /it is not a folder$/);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }

@@ -85,7 +85,7 @@ test('bad files are refused by name', (t) => {
   const good = writeNpy({ dtype: 'float32', shape: [2], data: float32([1, 2]) });
   const cases: [() => unknown, RegExp][] = [
     [() => readNpy(Uint8Array.of(1, 2, 3), 'a.npy'), /a\.npy is not a \.npy file/],
-    [() => readNpy(good.subarray(0, good.length - 1), 'a.npy'), /a\.npy is cut: float32 \[2\] needs 8 bytes, 7/],
+    [() => readNpy(good.subarray(0, good.length - 1), 'a.npy'), /a\.npy is truncated: float32 \[2\] needs 8 bytes, 7/],
     [() => readNpy(good.subarray(0, 40), 'a.npy'), /a\.npy ends inside its header/],
     [() => readNpy(npy("{'descr': '<U3', 'fortran_order': False, 'shape': (1,)}", good), 'a.npy'), /type '<U3'/],
     [() => readNpy(npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", good), 'a.npy'), /type '\|O'/],

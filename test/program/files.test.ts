@@ -170,9 +170,9 @@ test('missing, cut and malformed safetensors files are named', async (t) => {
   };
   const damage: [() => Promise<void>, RegExp][] = [
     [() => rm(file), /does not exist/],
-    [() => truncate(file, 70), /is cut: w ends at byte 8/],
+    [() => truncate(file, 70), /is truncated: w ends at byte 8/],
     [() => truncate(file, 4), /is only 4 bytes long/],
-    [() => truncate(file, 20), /says its header is/],
+    [() => truncate(file, 20), /states a header of/],
     [() => writeFile(file, header('nonsense')), /not JSON/],
     [() => writeFile(file, header('{"w":{"dtype":"F99","shape":[],"data_offsets":[0,4]}}')), /unknown dtype F99/],
     [() => writeFile(file, header('{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}')), /do not fit its shape/],

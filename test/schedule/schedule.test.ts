@@ -111,10 +111,10 @@ test('the check names what is absent, doubled, misplaced, foreign, out of order 
   t.deepEqual(problems([forward(0, 0), ...first], second), ['stage 0 runs forward of micro-batch 0, chunk 0 2 times']);
   t.deepEqual(problems(first), ['1 stages have actions, not 2']);
   t.deepEqual(problems([...first, forward(1, 0)], second), [
-    'stage 0 has forward of micro-batch 0, chunk 0 of stage 1, which is none of its own',
+    'stage 0 has forward of micro-batch 0, chunk 0 of stage 1, which belongs to another stage',
   ]);
   t.deepEqual(problems([...first, forward(0, 2)], second), [
-    'stage 0 has forward of micro-batch 2, chunk 0 of stage 0, which is none of its own',
+    'stage 0 has forward of micro-batch 2, chunk 0 of stage 0, which belongs to another stage',
   ]);
   t.deepEqual(problems(first, [...second].reverse()), [
     'stage 1 runs backward of micro-batch 1, chunk 0 before its forward',
@@ -129,23 +129,23 @@ test('the check names what is absent, doubled, misplaced, foreign, out of order 
 });
 
 const REFUSALS: readonly (readonly [Parameters<typeof makeSchedule>[0], RegExp, RegExp])[] = [
-  [{ kind: '1f1b', stages: 0, microBatches: 4 }, /^0 is no number of stages/, /positive/],
-  [{ kind: '1f1b', stages: 2, microBatches: 1.5 }, /^1.5 is no number of micro-batches/, /positive/],
+  [{ kind: '1f1b', stages: 0, microBatches: 4 }, /^0 is not a number of stages/, /positive/],
+  [{ kind: '1f1b', stages: 2, microBatches: 1.5 }, /^1.5 is not a number of micro-batches/, /positive/],
   [
     { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, virtualStages: -1 },
-    /^-1 is no number of virtual stages/,
+    /^-1 is not a number of virtual stages/,
     /positive/,
   ],
   [{ kind: '1f1b', stages: 4, microBatches: 8, virtualStages: 2 }, /1f1b runs one chunk per stage/, /interleaved-1f1b/],
   [{ kind: 'interleaved-1f1b', stages: 4, microBatches: 8 }, /1 virtual stage is one chunk/, /2 virtual stages/],
   [
     { kind: 'interleaved-1f1b', stages: 4, microBatches: 10, virtualStages: 2 },
-    /10 is no multiple of 4/,
+    /10 is not a multiple of 4/,
     /give 8 or 12 micro-batches/,
   ],
   [
     { kind: 'interleaved-1f1b', stages: 4, microBatches: 3, virtualStages: 2 },
-    /3 is no multiple of 4/,
+    /3 is not a multiple of 4/,
     /give 4 micro-batches/,
   ],
   [
@@ -160,7 +160,7 @@ const REFUSALS: readonly (readonly [Parameters<typeof makeSchedule>[0], RegExp, 
   ],
   [
     { kind: 'interleaved-zero-bubble', stages: 4, microBatches: 6, virtualStages: 2 },
-    /its 4 stages, and 6 is no multiple of 4/,
+    /its 4 stages, and 6 is not a multiple of 4/,
     /give 4 or 8 micro-batches, or choose zero-bubble/,
   ],
   [

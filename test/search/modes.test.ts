@@ -84,7 +84,7 @@ test('with no time at all, propagation makes the plan and says so', async (t) =>
   const found = await plan(llamaGraph(SMALL_LLAMA), CLUSTER, { timeLimit: 0, degrees: { dp: 2 } });
   t.is(found.mode, 'sharding_propagation');
   t.deepEqual(found.notes, [
-    'the time limit of 0 s was over before any plan was found: this is what propagation makes of the pins',
+    'the time limit of 0 s ended before any plan was found: propagation of the pins made this plan',
   ]);
 });
 
@@ -112,9 +112,9 @@ test.serial('when the time is over, degrees that were not looked at say so', asy
     operatorPins,
   });
   t.is(found.mode, 'dynamic_programming');
-  t.true(found.rejected.some(({ reason }) => reason === 'the time limit was over before it was looked at'));
+  t.true(found.rejected.some(({ reason }) => reason === 'the time limit ended before it was searched'));
   t.deepEqual(found.notes, [
-    'the time limit of 4 s was over before all degrees were looked at: this is the best plan so far',
+    'the time limit of 4 s ended before all degrees were searched: this is the best plan so far',
   ]);
 });
 

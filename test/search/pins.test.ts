@@ -130,7 +130,7 @@ test('of pins that an operator cannot keep together, only those that contradict 
     instanceOf: AutoparError,
   });
   t.is(error?.code, 'pin-cannot-be-kept');
-  t.regex(error?.message ?? '', /^columns and inner: MatMul layers\.0\.up cannot be so/);
+  t.regex(error?.message ?? '', /^columns and inner: MatMul layers\.0\.up cannot satisfy this/);
   // Any two of the three that do not contradict are kept.
   for (const kept of [pins.slice(0, 2), [pins[0], pins[2]] as OperatorPin[]])
     await t.notThrowsAsync(plan(graph, CLUSTER, { ...DEGREES, operatorPins: () => kept }));
@@ -151,6 +151,9 @@ test('of pins that leave no plan, a smallest set is named', async (t) => {
       instanceOf: AutoparError,
     });
     t.is(error?.code, 'pins-leave-no-plan', mode);
-    t.is(error?.message, `[dp, -] + partial(tp) on ${output} leaves no plan on dp 2 · tp 2, whatever the rest does`);
+    t.is(
+      error?.message,
+      `[dp, -] + partial(tp) on ${output} leaves no plan on dp 2 · tp 2, whatever the other operators do`,
+    );
   }
 });

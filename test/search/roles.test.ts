@@ -133,7 +133,7 @@ const REFUSED: readonly (readonly [
     /--sp 8 does not divide the 4 heads of .* \(2 · 2, which share keys\)\ntake --sp 2 or 4, /,
     'ulysses',
   ],
-  ['gpt', {}, /--sp-method gather says how sp shards attention, and sp is 1/, 'gather'],
+  ['gpt', {}, /--sp-method gather applies to sp above 1, and sp is 1/, 'gather'],
   ['gpt', { ep: 2 }, /--ep 2 shards experts, and .* has none/],
   ['moe', { ep: 3 }, /--ep 3 does not divide the 4 experts of layers\.0\.experts\.\w+\.weight/],
 ];
@@ -166,8 +166,11 @@ test('a ring is refused by name where an attention cannot take its keys in block
       instanceOf: AutoparError,
     }).message;
   };
-  t.regex(await refused('moe', 2), /^--sp-method ring passes keys .* Attention \S+ cannot take them in blocks$/);
-  t.regex(await refused('grouped-operators', 2), / GroupQueryAttention \S+ cannot take them in blocks$/);
+  t.regex(
+    await refused('moe', 2),
+    /^--sp-method ring streams blocks of keys .* Attention \S+ needs all of them at once$/,
+  );
+  t.regex(await refused('grouped-operators', 2), / GroupQueryAttention \S+ needs all of them at once$/);
   t.regex(await refused('encoder-decoder', 5), /--sp 5 is more than the 4 positions of /);
 });
 
@@ -179,7 +182,7 @@ test('state-space layers are refused by name', async (t) => {
   writeFileSync(file, writeOnnx(built, { weights: 'external', name: 'hybrid' }));
   const { graph } = await importModel(file);
   const { message } = t.throws(() => refuseAbsentFactors(graph, [{ sp: 2 }], undefined), { instanceOf: AutoparError });
-  t.regex(message, /^--sp 2 shards sequences, and CumSum \/layers\.0\/\S+ of a state-space layer carries a state/);
+  t.regex(message, /^--sp 2 shards sequences, and CumSum \/layers\.0\/\S+ of a state-space layer passes a state/);
 });
 
 test('the sequence of patches is that of attention', async (t) => {

@@ -123,7 +123,7 @@ test('bad text is refused with the reason', (t) => {
     ['[xp, -]', /the mesh \(dp=2, tp=4\) has no axis 'xp'/],
     ['[tp.2, -]', /no axis 'tp.2'/],
     ['[-, (6~7:tp)]', /tp cuts into 4 parts, which does not divide 7 \(dimension 1\)/],
-    ['[-, (dp,tp)]', /cuts into 8 parts what has 6 elements \(dimension 1\)/],
+    ['[-, (dp,tp)]', /cuts the 6 elements of dimension 1 into 8 parts/],
     ['[-, (6~5:dp)]', /6 elements are not padded to 5/],
     ['[dp, dp]', /axis dp is used twice/],
     ['[tp, tp.1]', /axis tp.1 is used twice|does not divide/],

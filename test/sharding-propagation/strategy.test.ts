@@ -136,7 +136,7 @@ test('what is legal, and why the rest is not', (t) => {
     [MATMUL, strategy({ n: ['dp'] }, { partialOperands: { set: 0, axes: ['dp'] } }), /axis dp also shards a factor/],
     [MATMUL, strategy({ k: ['dp'] }, { pending: { kind: 'scatter', factor: 'n' } }), null],
     [MATMUL, strategy({ k: ['dp'] }, { pending: { kind: 'scatter', factor: 'k' } }), /factor k is contracted/],
-    [MATMUL, strategy({}, { pending: { kind: 'scatter', factor: 'n' } }), /nothing is pending/],
+    [MATMUL, strategy({}, { pending: { kind: 'scatter', factor: 'n' } }), /no reduction is pending/],
     [
       MATMUL,
       strategy({ b: ['dp'], k: TP }, { pending: { kind: 'scatter', factor: 'b' } }),
@@ -144,9 +144,13 @@ test('what is legal, and why the rest is not', (t) => {
     ],
     [ATTENTION, strategy({ e: ['dp'] }), /factor e: may not be sharded/],
     [ATTENTION, strategy({ s: ['dp'], t: ['dp'] }), null],
-    [ATTENTION, strategy({ b: ['dp'], t: ['dp'] }), /factors t and b go together/],
+    [ATTENTION, strategy({ b: ['dp'], t: ['dp'] }), /factors t and b occur only together, so neither can stream/],
     [REDUCE_MAX, strategy({ r: ['dp'], s: TP }), /partial in two reductions/],
-    [REDUCE_MAX, strategy({ r: ['dp'] }, { partialOperands: { set: 0, axes: TP } }), /may not meet another reduction/],
+    [
+      REDUCE_MAX,
+      strategy({ r: ['dp'] }, { partialOperands: { set: 0, axes: TP } }),
+      /cannot be combined with another reduction/,
+    ],
   ];
   for (const [subject, candidate, reason] of cases) {
     const linear = subject === REDUCE_MAX ? [[0]] : [[0], [1]];

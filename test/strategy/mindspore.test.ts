@@ -358,13 +358,13 @@ test('a spoilt checkpoint is refused with what is wrong', (t) => {
   const textual = (spoilt: string) => t.throws(() => strategyFromJson(spoilt, 'x.json'), { instanceOf: AutoparError });
   const doubled = Buffer.concat([bytes, bytes]);
   const cases = [
-    [binary(bytes.subarray(0, bytes.length - 3)), 'cut short'],
+    [binary(bytes.subarray(0, bytes.length - 3)), 'truncated'],
     [binary(new Uint8Array()), 'empty'],
     [binary(Buffer.from('not a protobuf at all')), 'damaged'],
     [binary(Buffer.from('1200', 'hex')), 'damaged'],
     [binary(Buffer.from('08014001', 'hex')), 'other protobuf'],
-    [binary(doubled), 'two things of operator MatMul_w'],
-    [textual(json.slice(0, 60)), 'no JSON'],
+    [binary(doubled), 'two contradicting entries for operator MatMul_w'],
+    [textual(json.slice(0, 60)), 'is not JSON'],
     [textual(''), 'empty'],
     [textual('[]'), 'not valid'],
     [textual('{"current_stage": "x"}'), 'current_stage must be integer'],
@@ -416,7 +416,7 @@ test('a checkpoint of another model or number of devices is refused', async (t) 
   const cases = [
     [refuse(document, graph, 2, 4), 'is for 4 devices in a stage, the mesh has 8'],
     [refuse(document, graph, 2, 2, 8), 'is for 4 devices, there are 8'],
-    [refuse(SMALL, graph, 2, 4), 'is not of this model'],
+    [refuse(SMALL, graph, 2, 4), 'belongs to another model'],
     [refuse(cut, graph, 2, 2), 'splits operand 0'],
     [refuse(short, graph, 2, 2), 'splits 1 operands'],
   ] as const;

@@ -113,7 +113,7 @@ test('a plan file that is not there is named', async (t) => {
   await writeFile(file, planToJson(plan));
   t.deepEqual(await readPlan(file), plan);
   const within = await t.throwsAsync(() => readPlan(path.join(file, 'plan.json')), { instanceOf: AutoparError });
-  t.is(within?.message, 'cannot read the plan: what is named is a file, not a folder');
+  t.is(within?.message, 'cannot read the plan: a part of the path is a file, not a folder');
 });
 
 test('an edited plan that no longer fits the model is refused with the operator or tensor', async (t) => {

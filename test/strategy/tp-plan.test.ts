@@ -33,7 +33,7 @@ test('a fused projection, a shared table and other axes are named as what it can
   t.is(styles['h.*.mlp.c_proj'], 'rowwise');
   t.is(styles['h.*.attn.c_attn'], undefined);
   t.is(styles['wte'], undefined);
-  t.true(notes.some((note) => note.startsWith('h.0.attn.c_attn.weight: tp cuts its weight in parts')));
-  t.true(notes.some((note) => note.startsWith('wte: operators read its weight in unlike layouts')));
-  t.true(notes.includes('dp 2: the form speaks of tp alone'));
+  t.true(notes.some((note) => note.startsWith('h.0.attn.c_attn.weight: tp shards parts of its weight')));
+  t.true(notes.some((note) => note.startsWith('wte: operators read its weight in different layouts')));
+  t.true(notes.includes('dp 2: the format covers tp only'));
 });

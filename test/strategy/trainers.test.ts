@@ -145,7 +145,7 @@ test('a lowered pipeline of dp · tp with ZeRO, buckets and recompute', async (t
       'module_fqns_per_model_part = [["tok_embeddings","layers.0"],["layers.1","norm","output"]]',
       'mode = "selective"',
     ],
-    ...['# not carried: the optimizer sgd', 'global_batch_size = 4', 'local_batch_size = 2'],
+    ...['# not transferred: the optimizer sgd', 'global_batch_size = 4', 'local_batch_size = 2'],
   ])
     t.true(job.includes(`\n${line}\n`), line);
 });
@@ -182,13 +182,13 @@ test('what a trainer has no words for is said, or refused where nothing would be
   const training = { loss: { kind: 'cross_entropy' }, microBatches: 2, optimizer: ADAMW } as const;
   const from = await planned({ pp: 2, devices: 2, schedule: 'zero-bubble', training });
   const { flags, notes } = await handedOver(from);
-  t.regex(notes, /not carried: schedule zero-bubble: Megatron-LM runs 1F1B/);
-  t.regex(flags, /^# not carried: schedule zero-bubble/m);
+  t.regex(notes, /not transferred: schedule zero-bubble: Megatron-LM runs 1F1B/);
+  t.regex(flags, /^# not transferred: schedule zero-bubble/m);
   const refused = async (options: Partial<CompileOptions>, says: RegExp) => {
     const error = await t.throwsAsync(handedOver(await planned(options)), { instanceOf: AutoparError });
     t.is(error.code, 'cannot-convert');
     t.regex(error.message, says);
   };
-  await refused({ dp: 2 }, /one is of inference/);
-  await refused({ devices: 4, meshes: 'tp2 | dp2', training }, /meshes of their own/);
+  await refused({ dp: 2 }, /the plan is for inference/);
+  await refused({ devices: 4, meshes: 'tp2 | dp2', training }, /different meshes/);
 });

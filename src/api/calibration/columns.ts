@@ -188,7 +188,7 @@ export function recordOfRow(row: CsvRow): Nested | string {
       continue;
     }
     const value = kind.read(text);
-    if (value === null) return `${name} is ${text}, and takes ${kind.says}`;
+    if (value === null) return `${name} is ${text}, where ${kind.says} is expected`;
     let into = record;
     for (const key of at.slice(0, -1)) {
       into[key] ??= {};

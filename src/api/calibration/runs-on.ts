@@ -30,12 +30,12 @@ export async function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor)
   if (typeof run === 'string') return run;
   const { seconds, configuration } = run;
   if (seconds === null) return run.fits ? 'no time' : 'ran out of memory';
-  if (run.predictions > 0) return 'predicts several tokens at once, which no plan does';
+  if (run.predictions > 0) return 'uses multi-token prediction, which plans do not support';
   const { devices } = run;
   const elsewhere = otherDevices(run, cluster);
   if (elsewhere) return elsewhere;
   const own = firstDevices(cluster, devices);
-  if (!own) return `${devices} devices are no whole nodes of ${cluster.nodes} × ${cluster.perNode}`;
+  if (!own) return `${devices} devices do not fill nodes of ${cluster.nodes} × ${cluster.perNode}`;
   try {
     const work = await predictor.work(run);
     const predictedSeconds = priceStepExactly(work, configuration, own, STEP_CONSTANTS).stepSeconds;
@@ -43,7 +43,7 @@ export async function runOn(row: CsvRow, cluster: Cluster, predictor: Predictor)
     const off = seconds / predictedSeconds;
     if (off > MOST_OFF || off < 1 / MOST_OFF)
       return (
-        `its step takes more than ${MOST_OFF} times what is predicted, or less than a tenth: the row may ` +
+        `its step takes more than ${MOST_OFF} times the predicted time, or less than a tenth: the row may ` +
         'describe another run'
       );
     return {

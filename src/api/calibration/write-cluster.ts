@@ -14,7 +14,7 @@ export async function writeClusterFile(file: string, description: ClusterDescrip
 async function clusterYaml(description: ClusterDescription): Promise<string> {
   const { Document, isMap, isSeq } = await import('yaml');
   const document = new Document(description);
-  document.commentBefore = ' written by autopar calibrate; docs/clusters.md has the form';
+  document.commentBefore = ' written by autopar calibrate; docs/clusters.md describes the form';
   for (const key of ['levels', 'nodes', 'measuredLayers']) {
     const list = document.get(key);
     if (isSeq(list)) for (const item of list.items) if (isMap(item)) item.flow = true;

@@ -89,7 +89,7 @@ export class Checkpoints {
       'usage',
       `${this.root} has checkpoints of an earlier run, the last after step ${last}`,
       { file: this.root },
-      'continue it with --resume; to begin anew, remove the folder or compile into another one',
+      'continue it with --resume; to start again, remove the folder or compile into another one',
     );
   }
 

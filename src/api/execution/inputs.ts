@@ -189,7 +189,9 @@ async function readRaw(folder: string): Promise<Record<string, ConstantTensor>> 
     });
     const expected = byteLength(dtype, elementCount(shape));
     if (data.byteLength !== expected) {
-      throw bad(`says that ${raw} is ${dtype} [${shape.join(', ')}], ${expected} bytes, but it has ${data.byteLength}`);
+      throw bad(
+        `states that ${raw} is ${dtype} [${shape.join(', ')}], ${expected} bytes, but it has ${data.byteLength}`,
+      );
     }
     result[name] = { dtype, shape, data: new Uint8Array(data) };
   }

@@ -138,7 +138,7 @@ export async function decidedAgain(
         'input',
         `the plan's pins came from a file that cannot be read: ${cause.message}`,
         { file: whole },
-        'Put it back, or compile again.',
+        'Restore the file, or compile again.',
       );
     });
     return whole;

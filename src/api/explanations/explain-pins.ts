@@ -243,7 +243,7 @@ function checkedCost(seconds: number, nanoseconds: number): number {
   throw new AutoparError(
     'plan-of-another-version',
     'input',
-    `the plan costs ${nanoseconds / 1e9} s a step, and plan.json says ${seconds} s: it was edited, or made by another version`,
+    `the plan costs ${nanoseconds / 1e9} s per step, not ${seconds} s as in plan.json: it was edited or is of another version`,
     {},
     'compile again',
   );

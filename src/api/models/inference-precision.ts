@@ -35,7 +35,9 @@ export function inPrecision(imported: ImportedModel, lowered: InferencePrecision
   const isHeld = isHeldInFloat32 && canBeHeldInFloat32(computed, low);
   const graph = findLayers(isHeld ? heldInFloat32(computed, low) : computed);
   const notes = isHeld
-    ? [`ranks of this machine have no ${precision} kernels: what is rounded to ${precision} is held and priced in fp32`]
+    ? [
+        `ranks of this machine have no ${precision} kernels: tensors rounded to ${precision} are stored and priced in fp32`,
+      ]
     : [];
   return {
     ...imported,

@@ -139,7 +139,7 @@ function verdictNotes(
   kinds: ParameterEvidence['kinds'],
 ): readonly string[] {
   const isDecided = ({ weights, why }: Parameter) =>
-    weights.some((name) => kinds.has(name)) || why.startsWith('told by');
+    weights.some((name) => kinds.has(name)) || why.startsWith('set by');
   const met = ({ places }: Parameter) => places.some((place) => isPlausible(place) || place.use === 'standard');
   const left = [...buffers, ...constants].filter(
     (item) => isFloating(item.dtype) && item.elements > 1 && item.why !== LITERAL && met(item) && !isDecided(item),
@@ -155,7 +155,7 @@ function verdictNotes(
     ...(groups.length > 0 ? [`not trained: ${groups.join('; ')}; --trainable NAME trains one`] : []),
     ...(taken.length > 0
       ? [
-          `trained, since data meets them and their values are no mask’s or formula’s: ${some(taken)}; --frozen NAME keeps one`,
+          `trained, as operands of data whose values are neither a mask nor a formula: ${some(taken)}; --frozen NAME freezes one`,
         ]
       : []),
   ];
@@ -183,7 +183,7 @@ function partsOf(
 const WHOSE: Readonly<Record<BatchStatistics, string>> = {
   batch: 'the global batch',
   'micro-batch': 'each micro-batch',
-  shard: 'what each rank of dp has of a micro-batch',
+  shard: 'the part of a micro-batch on each rank of dp',
 };
 
 function notesOf(taken: number, drawn: number, { batchStatistics = 'batch' }: TrainingFormOptions): readonly string[] {
@@ -196,11 +196,11 @@ function notesOf(taken: number, drawn: number, { batchStatistics = 'batch' }: Tr
     ...(taken > 0
       ? [
           `${count(taken, 'BatchNormalization takes', 'BatchNormalizations take')} statistics of ${WHOSE[batchStatistics]} ` +
-            '(--freeze-batch-statistics keeps the running ones)',
+            '(--freeze-batch-statistics uses the running ones)',
         ]
       : []),
     ...(drawn > 0
-      ? [`${count(drawn, 'Dropout is', 'Dropouts are')} active (--train-mode as-exported leaves them out)`]
+      ? [`${count(drawn, 'Dropout is', 'Dropouts are')} active (--train-mode as-exported removes them)`]
       : []),
   ];
 }

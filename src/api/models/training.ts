@@ -112,7 +112,7 @@ function sumNote({ gradientReduction, shards = 1 }: Training): readonly string[]
   return [
     shards === 1
       ? '--gradient-reduction sum changes nothing on dp 1'
-      : `gradients are the sum of ${shards} ranks of dp, not their mean: ${shards} times those of the whole batch’s loss`,
+      : `gradients are summed over ${shards} ranks of dp, not averaged: ${shards} times the gradients of the global batch`,
   ];
 }
 

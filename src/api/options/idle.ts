@@ -38,7 +38,7 @@ function ofFamilies<Options extends WriteModelOptions & { readonly model?: strin
 const ofWrittenFile: Idle<WriteModelOptions> = {
   option: 'force',
   when: ({ force, writeModel }) => force === true && writeModel === undefined,
-  says: () => '--force replaces the file of --write-model, and there is none',
+  says: () => '--force replaces the file of --write-model, which is not given',
   hint: 'add --write-model F.onnx, or leave it out',
 };
 
@@ -78,7 +78,7 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
   {
     option: 'seed',
     when: ({ verify, initRandom }) => !verify && !initRandom,
-    says: () => '--seed is of random weights and of the inputs to verify with, and there are neither',
+    says: () => '--seed applies to random weights and to inputs of --verify only',
     hint: 'add --init random or --verify, or leave it out',
   },
   {
@@ -91,91 +91,90 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
   {
     option: 'axes',
     when: (options) => options.axes === 'free' && isPropagated(options),
-    says: (options) => `--axes free is for a search, and ${howPropagated(options)} searches nothing`,
-    hint: 'propagation puts axes where pins and the batch carry them: leave out --axes, or complete by search',
+    says: (options) => `--axes free applies to a search, and ${howPropagated(options)} does not search`,
+    hint: 'propagation places axes from pins and the batch: leave out --axes, or complete by search',
   },
   {
     option: 'tpSequence',
     when: (options) => isShardedAlong(options) && (options.axes === 'free' || isPropagated(options)),
     says: (options) =>
-      `--tp-sequence ${options.tpSequence} says what tp shards in a search, and ` +
-      (options.axes === 'free'
-        ? '--axes free lets every axis shard everything'
-        : `${howPropagated(options)} searches nothing`),
+      `--tp-sequence ${options.tpSequence} restricts the roles of tp in a search, and ` +
+      (options.axes === 'free' ? '--axes free lifts the roles of axes' : `${howPropagated(options)} does not search`),
     hint: ONE,
   },
   {
     option: 'solver',
     when: (options) => isPropagated(options) || options.searchMode === 'dynamic_programming',
     says: (options) =>
-      '--solver is for integer programs, and ' +
-      `${isPropagated(options) ? howPropagated(options) : '--search-mode dynamic_programming'} has none`,
+      '--solver applies to integer programs, and ' +
+      `${isPropagated(options) ? howPropagated(options) : '--search-mode dynamic_programming'} solves none`,
     hint: 'leave it out, or use --search-mode ilp',
   },
   {
     option: 'meshes',
     when: isPropagated,
     says: (options) =>
-      `--meshes gives each stage axes of its own, and ${howPropagated(options)} carries pins over one mesh`,
+      `--meshes gives each stage its own mesh, and ${howPropagated(options)} propagates pins over one mesh`,
     hint: 'leave one of the two out, or complete by search',
   },
   {
     option: 'meshes',
     when: ({ mode }) => mode === 'data',
-    says: () => '--meshes gives each stage axes of its own, and --mode data shards the batch of all alike',
+    says: () => '--meshes gives each stage its own mesh, and --mode data gives all stages one mesh',
     hint: ONE,
   },
   {
     option: 'capacityFactor',
     when: ({ dispatch }) => dispatch === undefined,
     says: ({ capacityFactor }) =>
-      `--capacity-factor ${capacityFactor} says how many tokens experts take, and nothing sends them`,
+      `--capacity-factor ${capacityFactor} limits the tokens of --dispatch, which is not given`,
     hint: 'add --dispatch padded',
   },
   {
     option: 'microBatch',
     when: ({ training }) => training === undefined,
-    says: () => '--micro-batch is an option of training',
+    says: () => '--micro-batch applies to training only',
     hint: 'add --train',
   },
   {
     option: 'bucket',
     when: ({ training, zero }) => training === undefined && zero !== 3,
-    says: () => '--bucket is of gradients, and of weights that --zero 3 cuts; nothing is trained, and no weight is cut',
+    says: () =>
+      '--bucket applies to gradients and to weights that --zero 3 shards, and neither --train nor --zero 3 is given',
     hint: 'add --train or --zero 3, or leave it out',
   },
   {
     option: 'gradientSync',
     when: ({ training }) => training === undefined,
-    says: ({ gradientSync }) => `--gradient-sync ${gradientSync} is of gradients, and nothing is trained`,
+    says: ({ gradientSync }) => `--gradient-sync ${gradientSync} applies to training only`,
     hint: 'add --train, or leave it out',
   },
   {
     option: 'interleave',
     when: ({ training, interleave }) => training === undefined && interleave === 2,
-    says: () => '--interleave 2 cuts micro-batches in halves, which are of training, and nothing is trained',
+    says: () => '--interleave 2 splits the micro-batches of training, and --train is not given',
     hint: 'add --train, or leave it out',
   },
   {
     option: 'gradientSync',
     when: ({ gradientSync, zero }) => gradientSync === 'parameter-server' && (zero ?? 0) > 0,
     says: ({ zero }) =>
-      `--gradient-sync parameter-server keeps optimizer state on one rank, and --zero ${zero} cuts it over all`,
+      `--gradient-sync parameter-server stores optimizer state on one rank, and --zero ${zero} shards it over all`,
     hint: ONE,
   },
   {
     option: 'gradientSync',
     when: ({ gradientSync, meshes }) => gradientSync === 'parameter-server' && meshes !== undefined,
     says: ({ meshes }) =>
-      `--gradient-sync parameter-server has the same rank of each stage update, and --meshes '${meshes}' gives ` +
-      'stages other ranks of dp',
+      `--gradient-sync parameter-server updates on the same rank of each stage, and --meshes '${meshes}' gives ` +
+      'stages different ranks of dp',
     hint: ONE,
   },
   {
     option: 'within',
     when: ({ objective }) => objective !== 'devices',
     says: ({ within, objective }) =>
-      `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
+      `--within ${within} limits the time of --objective devices, and the objective is ${objective ?? 'time'}`,
     hint: 'add --objective devices, or leave it out',
   },
   ...(['prefer', 'headroom'] as const).map(
@@ -190,8 +189,8 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
   {
     option: 'precision',
     when: ({ training }) => training !== undefined,
-    says: () => 'precision beside training is of inference',
-    hint: 'say it in training: training.precision',
+    says: () => 'precision applies to inference only, and training is given',
+    hint: 'set training.precision instead',
   },
 ];
 
@@ -204,7 +203,7 @@ function ofPipelines<Options extends { readonly pp?: number }>(
   return {
     option,
     when: isAlone,
-    says: ({ pp }) => `${name} is about a pipeline, and there is none${pp === 1 ? ' with --pp 1' : ''}`,
+    says: ({ pp }) => `${name} needs a pipeline, and ${pp === 1 ? '--pp is 1' : '--pp is not given'}`,
     hint: 'add --pp 2 or more stages, or leave it out',
   };
 }
@@ -217,7 +216,7 @@ export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
   {
     option: 'gradientBytes',
     when: ({ loss }) => loss === undefined,
-    says: () => '--gradients is an option of training',
+    says: () => '--gradients applies to training only',
     hint: 'add --train',
   },
 ];
@@ -232,14 +231,14 @@ const IN_WORDS = {
 const ofRandomInputs: Idle<{ readonly seed?: number; readonly inputs?: string }> = {
   option: 'seed',
   when: ({ inputs }) => inputs !== undefined,
-  says: () => '--seed is of random inputs, and --inputs gives others',
+  says: () => '--seed applies to random inputs, and --inputs gives the inputs',
   hint: ONE,
 };
 
 const ofThreads: Idle<Pick<RunCompiledOptions, 'threadsPerRank' | 'backend'>> = {
   option: 'threadsPerRank',
   when: ({ backend = 'cpu' }) => backend !== 'cpu',
-  says: ({ backend }) => `--threads-per-rank is of kernels on the CPU, and the backend is ${backend}`,
+  says: ({ backend }) => `--threads-per-rank applies to kernels on the CPU, and the backend is ${backend}`,
   hint: ONE,
 };
 
@@ -249,7 +248,7 @@ export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
     (option): Idle<RunCompiledOptions> => ({
       option,
       when: ({ backend }) => backend === 'emulated',
-      says: () => `--${IN_WORDS[option]} is of ranks that compute, and --backend emulated waits in their place`,
+      says: () => `--${IN_WORDS[option]} applies to ranks that compute, and --backend emulated only waits`,
       hint: ONE,
     }),
   ),
@@ -257,7 +256,7 @@ export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
   {
     option: 'link',
     when: ({ backend }) => backend !== 'emulated',
-    says: ({ backend }) => `--link is of emulated ranks, and the backend is ${backend ?? 'cpu'}`,
+    says: ({ backend }) => `--link applies to emulated ranks, and the backend is ${backend ?? 'cpu'}`,
     hint: 'add --backend emulated, or leave it out',
   },
 ];
@@ -265,19 +264,19 @@ export const TRAIN_IDLE: readonly Idle<TrainOptions>[] = [
   {
     option: 'epochs',
     when: ({ steps }) => steps !== undefined,
-    says: () => '--epochs and --steps both say when training ends',
+    says: () => '--epochs and --steps both set the end of training',
     hint: ONE,
   },
   {
     option: 'seed',
     when: ({ inOrder }) => inOrder === true,
-    says: () => '--seed is of the order of samples, and --in-order reads them as they stand in the files',
+    says: () => '--seed shuffles the samples, and --in-order reads them in file order',
     hint: ONE,
   },
   {
     option: 'evalEvery',
     when: ({ evalData }) => evalData === undefined,
-    says: () => '--eval-every says when evaluation data are evaluated, and there are none',
+    says: () => '--eval-every sets the interval of evaluations, and --eval-data is not given',
     hint: 'add --eval-data F, or leave it out',
   },
   ofThreads,

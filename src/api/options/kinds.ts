@@ -90,7 +90,7 @@ export function checkKinds(
   elsewhere: (name: string) => string | null,
 ): void {
   if (!isObject(given))
-    throw new AutoparError('bad-option', 'usage', `${place}: expected an object of options, and it is ${shown(given)}`);
+    throw new AutoparError('bad-option', 'usage', `${place}: expected an object of options, found ${shown(given)}`);
   const prefix = place.includes('(') ? '' : `${place}.`;
   for (const [name, value] of Object.entries(given)) {
     const kind = Object.hasOwn(kinds, name) ? kinds[name] : undefined;
@@ -107,7 +107,7 @@ export function checkKinds(
       throw new AutoparError(
         'bad-option',
         'usage',
-        `${prefix}${name}: expected ${kind.expected}, and it is ${shown(value)}`,
+        `${prefix}${name}: expected ${kind.expected}, found ${shown(value)}`,
       );
     if (kind.keys) checkKinds(value, kind.keys, `${prefix}${name}`, elsewhere);
   }

@@ -56,7 +56,10 @@ const TARGETS: Readonly<Record<Exclude<Target, 'runtime'>, (given: TargetInput) 
     const write: WriteTarget = async (folder) => {
       for (const [name, content] of Object.entries(files)) await writeFileAtomic(path.join(folder, name), content);
     };
-    return { write, notes: [`mindspore/README.md names what MindSpore's files cannot say, ${lost.length} lines`] };
+    return {
+      write,
+      notes: [`MindSpore's files cannot express ${lost.length} choices of the plan, which mindspore/README.md lists`],
+    };
   },
 };
 

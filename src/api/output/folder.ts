@@ -113,7 +113,7 @@ export async function checkTarget(folder: string, force: boolean, model: string)
       'cannotWrite',
       `${folder} holds checkpoints of a training, the last after step ${steps.at(-1)}`,
       { file: folder },
-      `Choose another folder with -o, whose training can go on from there (--resume ${folder}); or give --force.`,
+      `Choose another folder with -o, whose training can resume from there (--resume ${folder}); or give --force.`,
     );
   const plan = await readFile(path.join(folder, 'plan.json'), 'utf8').catch(() => '');
   if (plan.includes('"autopar-plan"')) return;
@@ -194,7 +194,7 @@ export async function readSource(folder: string): Promise<ProgramSource> {
   throw new AutoparError(
     'bad-source',
     'input',
-    'source.json is cut or was edited',
+    'source.json is truncated or was edited',
     { file },
     'Compile the model again.',
   );

@@ -117,34 +117,34 @@ export const KEY_ROWS: readonly KeyRow[] = [
  * report names them, whatever their value.
  */
 export const NOTED_KEYS: Readonly<Record<string, string>> = {
-  'parallel.device_num': 'the number of devices is that of --devices or --cluster',
+  'parallel.device_num': '--devices or --cluster sets the number of devices',
   'parallel.global_rank': 'a plan is for all ranks',
   'parallel.loss_repeated_mean': 'gradients follow from the model’s own loss',
   'parallel.parameter_broadcast': 'every rank reads its shards of the weights itself',
   'parallel.gradient_fp32_sync': 'gradients are reduced in the type that the model gives them',
-  'parallel.communi_parallel_mode': 'which communication overlaps is planned',
+  'parallel.communi_parallel_mode': 'the plan decides which communication overlaps',
   'parallel.all_reduce_fusion_config':
-    'gradient reductions are joined by their bytes or number: comm_fusion, parallel_config.gradient_aggregation_group',
-  'parallel.auto_pipeline':
-    'the number of stages is that of parallel_config.pipeline_stage; where they are cut is searched',
-  'parallel.pipeline_stages': 'the degree is that of parallel_config.pipeline_stage',
-  'parallel.pipeline_result_broadcast': 'results are assembled where they are asked for',
+    'comm_fusion and parallel_config.gradient_aggregation_group set the buckets of gradient reductions',
+  'parallel.auto_pipeline': 'parallel_config.pipeline_stage sets the number of stages; the search cuts them',
+  'parallel.pipeline_stages': 'parallel_config.pipeline_stage sets the degree',
+  'parallel.pipeline_result_broadcast': 'results are assembled on request',
   'parallel.group_ckpt_save_file': 'autopar groups lists the groups',
   'parallel.optimizer_weight_shard_size': 'state is sharded over all of dp',
   'parallel.optimizer_weight_shard_aggregated_save': 'checkpoints hold shards',
   'parallel.strategy_ckpt_config.only_trainable_params': 'a plan holds all operators',
-  'parallel.parallel_optimizer_config.parallel_optimizer_threshold': 'all that data-parallel ranks can cut is cut',
+  'parallel.parallel_optimizer_config.parallel_optimizer_threshold':
+    'data-parallel ranks shard all state that they can',
   'parallel.parallel_optimizer_config.optimizer_weight_shard_size': 'state is sharded over all of dp',
-  'parallel_config.optimizer_shard': 'deprecated there too; parallel.enable_parallel_optimizer says it',
+  'parallel_config.optimizer_shard': 'deprecated; parallel.enable_parallel_optimizer sets it',
   'parallel_config.mem_coeff': 'it tunes MindSpore’s own search',
-  'parallel_config.auto_parallel': 'parallel.parallel_mode says it',
-  'parallel_config.seq_split_num': 'sequences are not cut in time',
-  'parallel_config.ulysses_degree_in_cp': 'how attention over a cut sequence communicates is planned',
-  'recompute_config.parallel_optimizer_comm_recompute': 'parameters are gathered where the plan says',
-  'recompute_config.select_comm_recompute': 'collectives inside of what is recomputed run again',
-  'recompute_config.mp_comm_recompute': 'collectives inside of what is recomputed run again',
-  'recompute_config.recompute_slice_activation': 'a layer keeps its inputs in the layout in which they arrive',
-  'parallel_config.swap': 'what is kept on the host is planned, or pinned by annotations',
+  'parallel_config.auto_parallel': 'parallel.parallel_mode sets it',
+  'parallel_config.seq_split_num': 'sequences are not split in time',
+  'parallel_config.ulysses_degree_in_cp': 'the plan chooses the communication of attention over a sharded sequence',
+  'recompute_config.parallel_optimizer_comm_recompute': 'the plan decides when parameters are gathered',
+  'recompute_config.select_comm_recompute': 'recompute runs the collectives of its operators again',
+  'recompute_config.mp_comm_recompute': 'recompute runs the collectives of its operators again',
+  'recompute_config.recompute_slice_activation': 'a layer stores its inputs in the layout in which they arrive',
+  'parallel_config.swap': 'the plan or annotations decide what is offloaded to the host',
 };
 
 /** Sections in which every key must be known. */

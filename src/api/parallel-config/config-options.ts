@@ -182,10 +182,10 @@ function fusionRemark(config: ParallelConfig): string | null {
   const { commFusion } = config;
   const bucket = bucketOf(config);
   if (commFusion === null) return null;
-  if (bucket === null) return 'openstate: False, each reduction is a message of its own unless --bucket joins them';
+  if (bucket === null) return 'openstate: False, each reduction is a separate message without --bucket';
   if (FUSED_COLLECTIVES.some((name) => commFusion[name]?.mode === 'index'))
-    return 'reductions are joined by their bytes (mode size) or number (gradient_aggregation_group), not by indices';
-  return bucket.isOne ? null : 'gathers and reductions are joined to messages of one size, the first that it says';
+    return 'buckets are set by bytes (mode size) or number (gradient_aggregation_group), not by indices';
+  return bucket.isOne ? null : 'gathers and reductions have one bucket size, the first one given';
 }
 
 /** In a pipeline MindFormers shards the embedding table, whatever vocab_emb_dp says. */
@@ -223,53 +223,51 @@ function withoutEffect(
   };
   if (!config.useParallel)
     return [
-      { key: 'use_parallel', line: given.get('useParallel') ?? null, says: 'one device: all else is without effect' },
+      {
+        key: 'use_parallel',
+        line: given.get('useParallel') ?? null,
+        says: 'one device: the other keys have no effect',
+      },
     ];
   if (config.searchMode !== null && parallelMode !== 'auto')
-    remark('searchMode', 'it holds in parallel_mode 2 (auto) only');
+    remark('searchMode', 'it applies to parallel_mode 2 (auto) only');
   if (parallelMode === 'auto')
     for (const key of ['dataParallel', 'modelParallel', 'contextParallel'] as const)
       if (config[key] > 1) remark(key, 'in parallel_mode 2 (auto) degrees are searched; --dp, --tp and --sp pin them');
   if (given.has('useSeqParallel') && config.useSeqParallel && modelParallel === 1)
-    remark('useSeqParallel', 'the sequence is cut over model-parallel ranks, and there is one');
+    remark('useSeqParallel', 'it shards the sequence over model-parallel ranks, and model_parallel is 1');
   if (config.microBatchInterleaveNum > 1 && modelParallel === 1)
-    remark('microBatchInterleaveNum', 'it hides the communication of model parallelism, and there is none');
+    remark('microBatchInterleaveNum', 'it hides the communication of model parallelism, and model_parallel is 1');
   if (given.has('microBatchNum') && config.microBatchNum > 1 && config.pipelineStage === 1)
-    remark(
-      'microBatchNum',
-      'micro-batches are those of a pipeline; without one, runner_config.gradient_accumulation_steps counts',
-    );
+    remark('microBatchNum', 'it needs a pipeline; without one, runner_config.gradient_accumulation_steps applies');
   if (given.has('contextParallelAlgo') && config.contextParallel === 1)
-    remark('contextParallelAlgo', 'it is of a sequence that is cut, and context_parallel is 1');
+    remark('contextParallelAlgo', 'it needs a sharded sequence, and context_parallel is 1');
   for (const key of ['pipelineScheduler', 'pipelineInterleave', 'ppInterleaveNum'] as const)
     if (given.has(key) && config.pipelineStage === 1 && config[key] !== DEFAULTS[key])
-      remark(key, 'it is of a pipeline, and pipeline_stage is 1');
+      remark(key, 'it needs a pipeline, and pipeline_stage is 1');
   if (config.pipelineScheduler === 'zero_bubble_v' && config.pipelineStage > 1) {
     if (config.ppInterleaveNum > 2) remark('ppInterleaveNum', 'zero_bubble_v has two chunks a stage');
   } else if (config.pipelineStage > 1 && chunksOf(config) === 1) {
     if (config.ppInterleaveNum > 1)
-      remark('ppInterleaveNum', 'chunks are interleaved where pipeline_interleave is True and pipeline_scheduler 1f1b');
+      remark('ppInterleaveNum', 'it needs pipeline_interleave: True and pipeline_scheduler: 1f1b');
     else if (config.pipelineInterleave)
-      remark(
-        'pipelineInterleave',
-        'a stage has one chunk: pp_interleave_num of the model, or --virtual-stages, gives it more',
-      );
+      remark('pipelineInterleave', 'a stage has one chunk: set pp_interleave_num of the model, or --virtual-stages');
   }
   for (const key of ['optimizerLevel', 'gradientAccumulationShard'] as const)
     if (given.has(key) && config[key] !== DEFAULTS[key] && !config.enableParallelOptimizer)
-      remark(key, 'it is of the parallel optimizer, and enable_parallel_optimizer is False');
+      remark(key, 'it needs the parallel optimizer, and enable_parallel_optimizer is False');
   if (given.has('vocabEmbDp') && config.vocabEmbDp && config.pipelineStage > 1)
-    remark('vocabEmbDp', 'with pipeline_stage above 1 MindFormers sets it to False, and so is it here');
+    remark('vocabEmbDp', 'with pipeline_stage above 1 it is False, as in MindFormers');
   if (recomputes(config.recompute) && config.selectRecompute !== false)
-    remark('selectRecompute', 'recompute goes before it: layers recompute all that they do');
+    remark('selectRecompute', 'recompute overrides it: layers recompute all operators');
   const fusion = fusionRemark(config);
   if (fusion !== null) remark('commFusion', fusion);
   if (config.gradientAccumulationSteps > 1 && config.pipelineStage > 1)
-    remark('gradientAccumulationSteps', 'gradients of a pipeline are added up over its micro-batches, micro_batch_num');
+    remark('gradientAccumulationSteps', 'a pipeline accumulates gradients over its micro-batches, micro_batch_num');
   if (config.fullBatch && config.datasetStrategy !== null)
-    remark('datasetStrategy', 'full_batch: True goes before it, as in MindFormers');
+    remark('datasetStrategy', 'full_batch: True overrides it, as in MindFormers');
   if (devices !== undefined && used !== null && used < devices)
-    remark('dataParallel', `the degrees use ${used} of the ${devices} devices; the others are left out`);
+    remark('dataParallel', `the degrees use ${used} of the ${devices} devices; the others are idle`);
   return remarks;
 }
 
@@ -278,27 +276,27 @@ function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
     [
       'pipelineScheduler',
       config.pipelineStage > 1 && SCHEDULES[config.pipelineScheduler] === undefined,
-      `there is no schedule ${config.pipelineScheduler}; 1f1b is planned unless --schedule says another`,
+      `schedule ${config.pipelineScheduler} is not supported; 1f1b is planned unless --schedule names another`,
     ],
     [
       'contextParallelAlgo',
       config.contextParallel > 1 && config.contextParallelAlgo === 'hybrid_cp',
-      'heads and keys are not exchanged over parts of one axis yet: what costs less of the two is planned',
+      'ulysses and ring cannot share one axis yet: the cheaper of the two is planned',
     ],
     [
       'recompute',
       config.recompute === 'some',
-      'operators are not named by patterns; --recompute full:LAYERS or annotations (recompute: true) name them',
+      'patterns of operators are not supported; --recompute full:LAYERS or annotations (recompute: true) select operators',
     ],
     [
       'selectRecompute',
       config.selectRecompute === 'some' && !recomputes(config.recompute),
-      'operators are not named by patterns; --recompute selective:LAYERS or annotations (recompute: true) name them',
+      'patterns of operators are not supported; --recompute selective:LAYERS or annotations (recompute: true) select operators',
     ],
     [
       'microBatchInterleaveNum',
       config.microBatchInterleaveNum > HALVES && config.modelParallel > 1,
-      'a micro-batch is interleaved in two halves, not in more parts: it runs whole',
+      'a micro-batch can be interleaved in two halves only: it is not split',
     ],
   ];
   return asked.flatMap(([key, is, says]) =>

@@ -49,7 +49,7 @@ function padded(what: string, size: number, table: string, modelParallel: number
   const more = ((whole / size - 1) * 100).toPrecision(2);
   return [
     `model_parallel ${modelParallel} does not divide the ${what} ${size} (of ${table}): it is padded to ${whole} ` +
-      'where it is cut, ' +
+      'where it is sharded, ' +
       `${more} % more work and memory there`,
   ];
 }
@@ -189,7 +189,7 @@ function dataModeFeedsParts({ useParallel, parallelMode, fullBatch, datasetStrat
     keys: fullBatch ? ['fullBatch'] : ['datasetStrategy'],
     sentence:
       `${fullBatch ? 'full_batch: True' : 'dataset_strategy: full_batch'} in parallel_mode 0 (data): ` +
-      'every rank would compute the same whole batch',
+      'every rank would compute the same full batch',
     hint: 'set full_batch to False; it belongs to parallel_mode 1 and 2',
   };
 }
@@ -216,7 +216,7 @@ function standsAlone({ useParallel, parallelMode, given }: ParallelConfig, devic
     keys: [key],
     sentence:
       `${key === 'useParallel' ? 'use_parallel: False' : 'parallel_mode STAND_ALONE'} is for one device, ` +
-      `and there are ${devices}`,
+      `not for ${devices}`,
     hint: 'set use_parallel to True and a parallel_mode from 0 to 3, or plan for --devices 1',
   };
 }

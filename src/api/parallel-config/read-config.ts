@@ -18,7 +18,7 @@ import type { ConfigKey, ConfigRemark, ParallelConfig, ParallelValues } from './
 export async function readParallelConfig(file: string): Promise<ParallelConfig> {
   const source = await readYaml(file, { version: '1.1' });
   const top = source.value ?? {};
-  if (!isRecord(top)) throw invalid(source, [], 'the file is no mapping of keys to values', HOW);
+  if (!isRecord(top)) throw invalid(source, [], 'the file is not a mapping of keys to values', HOW);
   checkTop(source, top);
   const remarks: ConfigRemark[] = [];
   for (const section of SECTIONS) checkSection(source, [section], top[section], remarks);
@@ -70,7 +70,7 @@ function checkTop(source: ConfigSource, top: Readonly<Record<string, unknown>>):
     if (ours.includes(key) || OTHER_TOP_KEYS.includes(key)) continue;
     const meant = nearest(key, [...ours, ...OTHER_TOP_KEYS]);
     if (meant !== undefined && ours.includes(meant))
-      throw invalid(source, [key], `${key} is no key of a configuration`, `did you mean ${meant}?`);
+      throw invalid(source, [key], `${key} is not a key of a configuration`, `did you mean ${meant}?`);
   }
 }
 
@@ -78,7 +78,7 @@ function checkTop(source: ConfigSource, top: Readonly<Record<string, unknown>>):
 function checkSection(source: ConfigSource, path: readonly string[], value: unknown, remarks: ConfigRemark[]): void {
   if (value === undefined || value === null) return;
   const name = path.join('.');
-  if (!isRecord(value)) throw invalid(source, path, `${name} is no mapping of keys to values`, HOW);
+  if (!isRecord(value)) throw invalid(source, path, `${name} is not a mapping of keys to values`, HOW);
   const rows = KEY_ROWS.map((row) => row.path.join('.'));
   const all = [...rows, ...Object.keys(NOTED_KEYS)];
   for (const [key, inner] of Object.entries(value)) {
@@ -103,7 +103,7 @@ function unknownKey(source: ConfigSource, path: readonly string[], key: string, 
     `${path.join('.')} has no key '${key}'`,
     elsewhere === undefined
       ? offer(key, [...new Set(siblings)])
-      : `it stands in ${elsewhere.split('.').slice(0, -1).join('.')}`,
+      : `it belongs in ${elsewhere.split('.').slice(0, -1).join('.')}`,
   );
 }
 

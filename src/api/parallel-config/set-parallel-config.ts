@@ -17,7 +17,7 @@ export function setParallelConfig(settings: ParallelSettings): ParallelConfig {
   const given = new Map<ConfigKey, null>();
   for (const [name, value] of Object.entries(settings)) {
     const key = CHECKS.has(name as ConfigKey) ? (name as ConfigKey) : null;
-    if (key === null) throw invalid(`there is no setting '${name}'`, offer(name, [...CHECKS.keys()]));
+    if (key === null) throw invalid(`unknown setting '${name}'`, offer(name, [...CHECKS.keys()]));
     if (value === undefined) continue;
     const expected = CHECKS.get(key)?.(value);
     if (expected)

@@ -71,7 +71,7 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   return new AutoparError(
     alone.code,
     alone.exit,
-    `${alone.message}; of ${others.length} proposed ${steps} the smallest, ${written}${batches}, ${reason}`,
+    `${alone.message}; the smallest of ${others.length} proposed ${steps}, ${written}${batches}, ${reason}`,
     alone.where,
     alone.hint,
   );

@@ -94,7 +94,7 @@ export async function lowerProposals(
 }
 
 function nothingProposed(error: AutoparError): LoweredProposals {
-  const note = `dp and tp alone were planned, since no other step could be proposed: ${error.message}`;
+  const note = `only dp and tp were planned, because no other step could be proposed: ${error.message}`;
   return { ...NOT_PROPOSED, refusal: error, notes: [note] };
 }
 
@@ -104,7 +104,7 @@ function limitOf({ options, cluster }: Choices): number {
 }
 
 const SLOWER = 'not lowered: estimated to be no faster';
-const LARGER = 'not lowered: estimated to be too large, by what another needs';
+const LARGER = 'not lowered: estimated to need too much memory, from another lowered proposal';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
 

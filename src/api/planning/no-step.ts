@@ -38,12 +38,11 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
   const text = given.map(({ axis, degree }) => `${axis} ${degree}`).join(' · ');
   if (devices % product !== 0)
     return `${text}${given.length > 1 ? ` is ${product}, which` : ''} does not divide the ${devices} devices`;
-  if (given.length === 4 && product !== devices) return `${text} is ${product}, and there are ${devices} devices`;
-  if (experts === 1 && ep > 1) return `ep ${ep} spreads experts over ranks, and the model has none`;
+  if (given.length === 4 && product !== devices) return `${text} is ${product}, not the ${devices} devices`;
+  if (experts === 1 && ep > 1) return `ep ${ep} shards experts, and the model has none`;
   if (experts % ep !== 0) return `ep ${ep} does not divide the ${experts} experts of the model`;
-  if (ep > 1)
-    return `no dp · sp that ep ${ep} divides is left of ${devices} devices${text === '' ? '' : ` beside ${text}`}`;
-  return `${text} is ${product}, and the rest of the ${devices} devices would have to be sp of a sequence of ${sequence}`;
+  if (ep > 1) return `ep ${ep} divides no dp · sp of ${devices} devices${text === '' ? '' : ` with ${text}`}`;
+  return `${text} is ${product}, and sp cannot use the rest of the ${devices} devices on a sequence of ${sequence}`;
 }
 
 /** The time limit passed before a configuration that fits was priced, and nothing fits in the default rank order. */
@@ -52,9 +51,9 @@ export function outOfTime({ verdicts, priced }: Pick<FoundConfigurations, 'verdi
   return new AutoparError(
     'out-of-time',
     'noPlan',
-    `the time limit was over before any plan was found: nothing fits in the default rank order, ${priced} ` +
-      `configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at ` +
-      'otherwise',
+    `the time limit ended before any plan was found: nothing fits in the default rank order, ${priced} ` +
+      `configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees were not searched ` +
+      'in other orders',
     {},
     'take devices with more memory (--memory); or a longer --time-limit, after which the error says how much memory suffices',
   );
@@ -80,13 +79,13 @@ export function nothingFits(
   const times = limitBytes > fixed ? Math.ceil((least.bytes - fixed) / (limitBytes - fixed)) : null;
   const more =
     times === null
-      ? `more of them do not help: ${gigabytes(fixed)} of each are taken by context and communication`
+      ? `more of them do not help: context and communication take ${gigabytes(fixed)} of each`
       : `about ${times} times as many devices`;
   return new AutoparError(
     'nothing-fits',
     'noPlan',
-    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ` +
-      `${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}${onHost}: ${gigabytes(least.bytes)} ` +
+    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: the smallest is pp ${pp} · dp ` +
+      `${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recompute ${recompute}${onHost}, with ${gigabytes(least.bytes)} ` +
       `on stage ${least.stage}${held}`,
     {},
     `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; ` +

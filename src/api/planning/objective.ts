@@ -32,7 +32,7 @@ export async function onPart(
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--objective ${objective} compares steps by the price of their layers, and ${reason}`,
+      `--objective ${objective} compares steps by layer prices, and ${reason}`,
       {},
       'leave one of the two out',
     );

@@ -53,21 +53,21 @@ export function unproposed(options: NestedCompileOptions, training: Training | u
   if (said !== null) return said;
   const { batchStatistics, gradientReduction, loss } = training ?? {};
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
-    return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
-  if (gradientReduction === 'sum') return '--gradient-reduction sum has other gradients for every other dp';
+    return `--batch-statistics ${batchStatistics} depends on dp and the number of micro-batches`;
+  if (gradientReduction === 'sum') return '--gradient-reduction sum depends on dp';
   const { schedule, interleave, dispatch } = options;
-  if (loss?.moeBalance !== undefined) return '--moe-balance has no price in layers';
-  if (dispatch !== undefined) return `--dispatch ${dispatch} sends tokens by operators that no layer has a price for`;
-  if (interleave === 2) return 'steps with --interleave 2 have no price in layers';
+  if (loss?.moeBalance !== undefined) return 'layer prices do not cover --moe-balance';
+  if (dispatch !== undefined) return `layer prices do not cover --dispatch ${dispatch}`;
+  if (interleave === 2) return 'layer prices do not cover --interleave 2';
   if (schedule !== undefined && pricedSchedule(schedule) === undefined)
-    return `steps with --schedule ${schedule} have no price in layers`;
+    return `layer prices do not cover --schedule ${schedule}`;
   return null;
 }
 
 /** The option that fixes how operators or stages are planned, for which layers have no price, in words; null if none does. */
 function operatorOptionText(options: NestedCompileOptions): string | null {
   const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
-  return given === undefined ? null : `--${dashed(given)} says what operators or stages do`;
+  return given === undefined ? null : `--${dashed(given)} fixes operators or stages`;
 }
 
 /**

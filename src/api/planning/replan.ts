@@ -77,7 +77,7 @@ export async function planAgain(
   throw new AutoparError(
     'plan-of-another-version',
     'input',
-    'searched again, the model and cluster give another plan: plan.json was edited, or made by another version',
+    'a new search gives another plan than plan.json: it was edited, or written by another version',
     {},
     'compile again',
   );

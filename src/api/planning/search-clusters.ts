@@ -50,9 +50,9 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
     throw new AutoparError(
       'bad-option',
       'usage',
-      '--objective devices wants a time',
+      '--objective devices needs a step time',
       {},
-      'give the seconds that a step may take: --within 2.5',
+      'give the maximum seconds per step: --within 2.5',
     );
   const sources = await clusterSources(options.cluster);
   const whole = options.on ?? parseCluster(options.cluster, options.devices, sources);
@@ -72,7 +72,7 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
     const { nodes, perNode } = part.cluster;
     if (objective === 'devices' && isEnough(found, part, isInTime)) break;
     if (isMissed()) break;
-    options.onProgress?.(`searching part ${index + 1} of ${parts.length}: ${nodes}x${perNode}`);
+    options.onProgress?.(`searching subset ${index + 1} of ${parts.length}: ${nodes}x${perNode}`);
     const search = await onPart({ ...timed, objective: 'time', on: part.cluster }, read);
     found.push({ part, search });
   }
@@ -155,14 +155,14 @@ function notInTime(
     ? new AutoparError(
         'out-of-time',
         'noPlan',
-        `the time limit was over before a part of the cluster was found that makes a step in ${within} s: ${fastest}`,
+        `the time limit ended before a device subset with a step within ${within} s was found: ${fastest}`,
         {},
         'give more seconds (--time-limit), or fewer choices (--pp, --micro-batch, ...)',
       )
     : new AutoparError(
         'not-in-time',
         'noPlan',
-        `no part of the cluster makes a step in ${within} s: ${fastest}`,
+        `no device subset takes at most ${within} s per step: ${fastest}`,
         {},
         'take a larger cluster, faster devices, or a smaller --global-batch',
       );

@@ -99,7 +99,7 @@ const WITHOUT_PLAN: ReadonlySet<string> = new Set(['nothing-fits', 'no-combinati
 
 /** The options that leave no plan, in words; null where no option does. */
 async function conflict(options: StepSearchOptions, code: string): Promise<string | null> {
-  options.onProgress?.('looking for what stands in the way');
+  options.onProgress?.('looking for the conflicting options');
   const isOfMemory = code === 'nothing-fits';
   const { read } = await sourcesOf(options);
   const pins = isOfMemory
@@ -109,8 +109,8 @@ async function conflict(options: StepSearchOptions, code: string): Promise<strin
   const typed = pinsTyped(options, pins);
   const none = isOfMemory ? 'nothing that fits' : 'no combination of degrees';
   return typed.length === 1
-    ? `${typed[0]} leaves ${none}, whatever the rest is: leave it out`
-    : `${listInWords(typed)} leave ${none}, whatever the rest is: leave one of them out`;
+    ? `${typed[0]} leaves ${none}, whatever the other options are: leave it out`
+    : `${listInWords(typed)} leave ${none}, whatever the other options are: leave one of them out`;
 }
 
 /** The options that leave nothing that fits. Each set is searched for the first step that fits, the one found to the end. */
@@ -141,7 +141,7 @@ async function widerThanUsual(options: StepSearchOptions): Promise<string | null
       });
     if (found) {
       const { stepSeconds } = found.simulation;
-      return `--tp ${tp}, which leaves a node or is more than the heads, fits, at ${timeWritten(stepSeconds * 1e9)} a step`;
+      return `--tp ${tp}, which spans nodes or exceeds the heads, fits, at ${timeWritten(stepSeconds * 1e9)} a step`;
     }
   }
   return null;
@@ -311,7 +311,7 @@ async function builtSpace(
     try {
       return await read(tp, size);
     } catch (error) {
-      if (isUnbuilt(error)) unbuilt.set(size, `micro-batches of ${size} are left out: ${error.message}`);
+      if (isUnbuilt(error)) unbuilt.set(size, `micro-batches of ${size} are not searched: ${error.message}`);
       throw error;
     }
   };

@@ -140,7 +140,7 @@ function checkGenerated({ dims = {}, shapes = {}, constants = {}, weights = [] }
   throw new AutoparError(
     'bad-option',
     'usage',
-    `${stray} is about the inputs of a model file, and this model is generated`,
+    `${stray} applies to inputs of a model file, and this model is generated`,
     {},
     'its sizes are keys of its family, as in --model gpt:seq=512,batch=8',
   );

@@ -99,7 +99,13 @@ export async function readProfile(file: string, machine: Machine = thisMachine()
     !profile.alone ||
     !profile.crowded
   )
-    throw new AutoparError('bad-profile', 'input', 'this is no profile of this version of autopar', { file }, AGAIN);
+    throw new AutoparError(
+      'bad-profile',
+      'input',
+      'the file is not a profile of this version of autopar',
+      { file },
+      AGAIN,
+    );
   const differences = machineDifferences(profile.machine, machine);
   if (differences.length > 0)
     throw new AutoparError(

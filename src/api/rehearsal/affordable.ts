@@ -76,10 +76,10 @@ function wholeBytes({ tensors }: Graph): number {
 export function refuseUnaffordable(need: RehearsalNeed, limits: RehearsalLimits): void {
   const size = (bytes: number) => `${(bytes / 1e9).toPrecision(3)} GB`;
   if (need.bytes > limits.bytes)
-    throw tooLarge(`it takes ${size(need.bytes)} of memory, and the limit is ${size(limits.bytes)}`, '--memory');
+    throw tooLarge(`it takes ${size(need.bytes)} of memory, more than the limit of ${size(limits.bytes)}`, '--memory');
   if (need.seconds > limits.seconds)
     throw tooLarge(
-      `it takes about ${need.seconds.toPrecision(2)} s, and the limit is ${limits.seconds} s`,
+      `it takes about ${need.seconds.toPrecision(2)} s, more than the limit of ${limits.seconds} s`,
       '--time-limit',
     );
 }
@@ -90,7 +90,7 @@ function tooLarge(reason: string, option: string): AutoparError {
     'noPlan',
     `the rehearsal does not fit on this machine: ${reason}`,
     {},
-    `give more with ${option}, or fewer --ranks; widths of a file stay as they are, those of --model FAMILY shrink`,
+    `give more with ${option}, or fewer --ranks; widths of a model file are fixed, those of --model FAMILY shrink`,
   );
 }
 

@@ -39,7 +39,7 @@ export function comparedCoverage(big: BigPlan, small: SmallPlan): Coverage {
     const gone = [...used].filter((axis) => lostAxes.has(axis));
     if (gone.length > 0) return `axis ${gone.join(', ')} is reduced to 1`;
     if (own.has(key)) return null;
-    return kind.kind === 'send' && small.parts ? 'the cut between two stages is none of the rehearsal' : null;
+    return kind.kind === 'send' && small.parts ? 'the rehearsal has no such stage boundary' : null;
   };
   const lost: LostKind[] = [];
   const unexplained: UnexplainedKind[] = [];

@@ -82,7 +82,7 @@ export function* modelAttempts(request: SmallRequest, sizes: RehearsalSizes): Ge
         isNarrower: true,
         file: () => generatedFile(text, batch),
         reduced: batchSizes,
-        notes: [`the model is ${text} in place of ${source.generated}`],
+        notes: [`the model is ${text} instead of ${source.generated}`],
       });
     }
   }
@@ -102,7 +102,7 @@ export function* modelAttempts(request: SmallRequest, sizes: RehearsalSizes): Ge
   if (batch !== null) yield attempt(request, { ...here, name: 'a smaller batch', reduced: batchSizes });
   yield attempt(request, {
     ...here,
-    name: 'the model at its own batch',
+    name: "the model's own batch",
     globalBatch: source.globalBatch,
     microBatches: count,
     reduced: [],
@@ -141,7 +141,7 @@ function attempt({ planned, source, constants, precision }: SmallRequest, sizes:
       ...sizes.notes,
       ...(low === null
         ? []
-        : [`it is computed in float32 in place of ${low}: ranks of this machine have no such kernels`]),
+        : [`it is computed in float32 instead of ${low}: ranks of this machine have no ${low} kernels`]),
     ],
     forward: () => at(sizes.globalBatch),
     model: async (change) => {

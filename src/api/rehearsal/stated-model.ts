@@ -17,7 +17,7 @@ export function checkModel({ model, passes, training }: Plan, planned: ImportedM
     if (stableJson(one) === stableJson(other)) continue;
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that ${key} is ${JSON.stringify(one)}, and that of its model is ${JSON.stringify(other)}`,
+      `${key} is ${JSON.stringify(one)} in the plan and ${JSON.stringify(other)} in its model`,
       {},
     );
   }

@@ -12,7 +12,7 @@ import { unfit } from '../../strategy/unfit.js';
 /** @throws AutoparError (input) `plan-contradicts-itself` where a field of an operator or a layer is not what it does */
 export function checkOperators(plan: Plan, graph: Graph): void {
   if (plan.degrees.ep > 1 && expertDimensions(graph).length === 0)
-    throw contradiction(`ep is ${plan.degrees.ep}, and its model has no experts`);
+    throw contradiction(`ep is ${plan.degrees.ep}, and the model has no experts`);
   const leaders = leadersOf(graph, plan.layerClasses).operators;
   const entryOf = (name: string) => leaders.get(name) ?? name;
   const clones = clonedOperators(graph);
@@ -38,5 +38,9 @@ export function checkOperators(plan: Plan, graph: Graph): void {
 }
 
 function contradiction(stated: string, node?: string): ReturnType<typeof unfit> {
-  return unfit('plan-contradicts-itself', `the plan says that ${stated}`, node === undefined ? {} : { node });
+  return unfit(
+    'plan-contradicts-itself',
+    `the plan contradicts its model: ${stated}`,
+    node === undefined ? {} : { node },
+  );
 }

@@ -17,7 +17,7 @@ export function checkPrediction({ predicted }: Plan, priced: PlanPrediction): vo
     const [own, other] = [JSON.stringify(stated), JSON.stringify(follows)];
     throw unfit(
       'plan-contradicts-itself',
-      `the plan predicts ${key} ${own ?? 'nothing'}, and its operators, layouts and schedule make it ${other}`,
+      `the plan predicts ${key} ${own ?? 'nothing'}; its operators, layouts and schedule give ${other}`,
       {},
     );
   }

@@ -25,7 +25,7 @@ export function checkSteps(
     if (stated === undefined || stated.join() === taken.join()) continue;
     throw unfit(
       'plan-contradicts-itself',
-      `the plan says that tensor ${tensor} comes to ${texts.join(', ')} by ${stepsText(stated)}, its layouts make it ` +
+      `the plan reshards tensor ${tensor} for ${texts.join(', ')} by ${stepsText(stated)}, and its layouts need ` +
         `${stepsText(taken)}`,
       { tensor },
     );

@@ -34,7 +34,7 @@ const TRAFFIC: Readonly<Record<Exclude<GroupKind, 'mp' | 'pp'>, string>> = {
     'all-reduce of activations twice per layer, and of their gradients; all-gather and reduce-scatter where the ' +
     'sequence is sharded too',
   sp:
-    'keys and values of attention round the ring, or all-to-all of heads against sequence; all-reduce of ' +
+    'ring of keys and values of attention, or all-to-all between heads and sequence; all-reduce of ' +
     'gradients once per step',
   dp: 'all-reduce of gradients once per step; reduce-scatter and all-gather where optimizer state is sharded',
   ep: 'all-to-all of tokens to their experts and back, per expert layer',
@@ -65,11 +65,11 @@ export function exchangesOf(
   const neighbours = [
     {
       peer: stages[place - 1],
-      what: 'receives activations from the stage before and sends it their gradients, per micro-batch',
+      what: 'receives activations from the previous stage and sends their gradients back, per micro-batch',
     },
     {
       peer: stages[place + 1],
-      what: 'sends activations to the stage behind and receives their gradients, per micro-batch',
+      what: 'sends activations to the next stage and receives their gradients, per micro-batch',
     },
   ].flatMap(({ peer, what }): readonly GroupExchange[] =>
     peer === undefined ? [] : [{ kind: 'pp', peers: [peer], what, withinNode: within([peer]) }],

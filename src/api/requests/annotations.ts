@@ -114,7 +114,7 @@ export function withAnnotatedDegrees(given: AnnotatedDegrees, annotations: Annot
     throw new AutoparError(
       'annotated-degree',
       'input',
-      `the annotations are for ${axis} ${size}, and ${axis} ${other} is asked for`,
+      `the annotations are for ${axis} ${size}, and --${axis} is ${other}`,
       { ...(file === null ? {} : { file }), ...(meshLine === null ? {} : { line: meshLine }) },
       `leave out --${axis}, or change mesh.${axis} in the annotations`,
     );

@@ -25,7 +25,7 @@ export async function loadedPins(
       'usage',
       `the configuration loads ${from}, and annotations are given as well`,
       { ...(config.file === null ? {} : { file: config.file }) },
-      'turn the checkpoint into annotations with autopar strategy import, and edit those',
+      'convert the checkpoint to annotations with autopar strategy import, and edit those',
     );
   const { dataParallel: dp, modelParallel: tp } = config;
   const pins = await strategyPins({ ...model, from, degrees: { dp, tp } });

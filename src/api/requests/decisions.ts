@@ -162,8 +162,8 @@ function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptio
     'bad-meshes',
     'usage',
     given === STAGE_AXIS
-      ? `--meshes "${text}" has ${stages.length} stages, and pp ${stated.pp} is asked for`
-      : `--meshes "${text}" says ${given} of each stage, and ${given} ${stated[given]} is asked for`,
+      ? `--meshes "${text}" has ${stages.length} stages, and pp is ${stated.pp}`
+      : `--meshes "${text}" sets ${given} of each stage, and ${given} is also set to ${stated[given]}`,
     {},
     given === STAGE_AXIS ? 'give a mesh for each stage, or leave out --pp' : `leave out --${given}`,
   );
@@ -196,7 +196,7 @@ function pipelineRequest(
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--${untrained[0]} ${untrained[1]} orders the micro-batches of training, and this program infers`,
+      `--${untrained[0]} ${untrained[1]} orders the micro-batches of training, and the program is for inference`,
       {},
       `add --train, or leave out --${untrained[0]}`,
     );
@@ -214,7 +214,7 @@ function pipelineRequest(
   throw new AutoparError(
     'bad-option',
     'usage',
-    `--${idle[0]} ${idle[1]} is of a pipeline, and there is one stage`,
+    `--${idle[0]} ${idle[1]} needs a pipeline, and the plan has one stage`,
     {},
     `add --pp N, or leave out --${idle[0]}`,
   );
@@ -260,7 +260,7 @@ function dataParallel(degrees: Decisions['degrees'], devices: number): Decisions
   throw new AutoparError(
     'degree-in-data-mode',
     'usage',
-    `mode data shards the batch alone, and ${other.join(' ')} is asked for`,
+    `mode data shards the batch only, and --${other.join(' ')} is given`,
     {},
     `leave out --${other[0]}, or use --mode auto or semi-auto`,
   );
@@ -270,7 +270,7 @@ function pinsInDataMode({ file }: Annotations): AutoparError {
   return new AutoparError(
     'annotations-in-data-mode',
     'usage',
-    'mode data shards the batch alone, so nothing can be annotated',
+    'mode data shards the batch only, and annotations pin other layouts',
     file === null ? {} : { file },
     'use --mode semi-auto with annotations',
   );
@@ -305,20 +305,22 @@ function configNotes(
     ...(configured.microBatches > 1 && !trains(graph)
       ? [
           `${config.pipelineStage > 1 ? 'micro_batch_num' : 'gradient_accumulation_steps'} ` +
-            `${configured.microBatches} is of training; inference runs one micro-batch`,
+            `${configured.microBatches} applies to training only; inference runs one micro-batch`,
         ]
       : []),
     ...((configured.recompute ?? 'none') !== 'none' && !trains(graph)
-      ? [`recompute is of training; inference keeps nothing that it could recompute`]
+      ? [`recompute applies to training only; inference stores no activations`]
       : []),
     ...(configured.gradientBuckets !== null && !trains(graph)
-      ? [`gradient_aggregation_group ${configured.gradientBuckets} is of training; inference has no gradients`]
+      ? [
+          `gradient_aggregation_group ${configured.gradientBuckets} applies to training only; inference has no gradients`,
+        ]
       : []),
     ...(configured.bucketBytes !== null && !trains(graph)
-      ? ['comm_fusion joins gradient reductions; inference has none']
+      ? ['comm_fusion applies to gradient reductions; inference has none']
       : []),
     ...(configured.interleave > 1 && !trains(graph)
-      ? [`micro_batch_interleave_num ${configured.interleave} is of training; inference has no micro-batches`]
+      ? [`micro_batch_interleave_num ${configured.interleave} applies to training only; inference has no micro-batches`]
       : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(

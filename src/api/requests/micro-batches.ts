@@ -35,15 +35,15 @@ export function inMicroBatches(given: Training, wanted: WantedMicroBatches, mode
   const batch = batchSize(model.graph);
   if (batch !== undefined && batch % (2 * count) !== 0)
     throw refusal(
-      `--interleave 2 runs each micro-batch as two halves, and ${batchText(given, wanted, count)} in a batch of ${batch} has ` +
-        `${samplesText(batch / count)} in each`,
+      `--interleave 2 halves each micro-batch, and with ${batchText(given, wanted, count)} of a batch of ${batch} each has ` +
+        samplesText(batch / count),
       `take another --micro-batches, or a --global-batch that ${2 * count} divides`,
     );
   const dp = dpOf(wanted);
   if (dp !== undefined && batch !== undefined && batch % (2 * count * dp) !== 0)
     throw refusal(
-      `--interleave 2 runs each micro-batch as two halves, and ${batchText(given, wanted, count)} in a batch of ${batch} on dp ` +
-        `${dp} gives a rank ${samplesText(batch / count / dp)} in each`,
+      `--interleave 2 halves each micro-batch, and with ${batchText(given, wanted, count)} of a batch of ${batch} on dp ` +
+        `${dp} each has ${samplesText(batch / count / dp)} per rank`,
       `take another --micro-batches, or a --global-batch that ${2 * count * dp} divides`,
     );
   return { ...training, microBatches: 2 * count };
@@ -59,7 +59,7 @@ function inEqualMicroBatches(
   if (microBatch === undefined) return inPipeline(training, wanted, model);
   if (dp === undefined)
     throw refusal(
-      '--micro-batch is the samples of one rank of dp, and dp is open',
+      '--micro-batch counts the samples of a dp rank, and dp is not given',
       'give --dp, or the number of micro-batches: --micro-batches',
     );
   const batch = batchSize(model.graph);
@@ -71,7 +71,7 @@ function inEqualMicroBatches(
   const count = batch / (dp * microBatch);
   if (!Number.isInteger(count))
     throw refusal(
-      `a batch of ${batch} is no multiple of dp ${dp} · micro-batch ${microBatch}`,
+      `a batch of ${batch} is not a multiple of dp ${dp} · micro-batch ${microBatch}`,
       'take a divisor, or another --global-batch',
     );
   const { microBatches: stated } = training;
@@ -95,20 +95,20 @@ function dpOf({
 /** The number or size of micro-batches as the user gave it, if it was given. */
 function batchText({ microBatches }: Training, { microBatch }: WantedMicroBatches, count: number): string {
   if (microBatches === count) return `--micro-batches ${count}`;
-  return microBatch === undefined ? `a step of ${count}` : `--micro-batch ${microBatch}`;
+  return microBatch === undefined ? `${count} micro-batches` : `--micro-batch ${microBatch}`;
 }
 
 /** Statistics per shard and sums of gradients depend on the number of ranks: another dp would compute another result. */
 function withShards(training: Training, dp: number | undefined): Training {
   const asked =
     training.batchStatistics === 'shard'
-      ? '--batch-statistics shard takes statistics of what each rank of dp has'
+      ? '--batch-statistics shard takes statistics per rank of dp'
       : training.gradientReduction === 'sum'
         ? '--gradient-reduction sum adds up the gradients of the ranks of dp'
         : null;
   if (asked === null) return training;
   if (dp !== undefined) return { ...training, shards: dp };
-  throw new AutoparError('bad-option', 'usage', `${asked}, and dp is open`, {}, 'give --dp');
+  throw new AutoparError('bad-option', 'usage', `${asked}, and dp is not given`, {}, 'give --dp');
 }
 
 /**

@@ -44,20 +44,20 @@ export function requestOf(
     ...(spMethod === null ? {} : { spMethod }),
   };
   const swapped = !training && offload === 'activations';
-  const unswapped = swapped ? ['swap_config.swap is of training: nothing is swapped'] : [];
+  const unswapped = swapped ? ['swap_config.swap applies to training only; inference ignores it'] : [];
   if (mode !== 'sharding_propagation') {
     if (isServed(asked) && (config?.zero ?? 0) > 0) throw cutByConfig(config?.zero ?? 0);
     const zero = config?.zero == null ? {} : { zero: config.zero };
     const isLifted = options.axes === 'free';
     const over = tpSequence === 'auto' || isLifted ? {} : { tpSequence };
-    const lifted = tpSequence !== 'auto' && isLifted ? ['use_seq_parallel is left out: --axes free lifts roles'] : [];
+    const lifted = tpSequence !== 'auto' && isLifted ? ['use_seq_parallel is ignored: --axes free lifts roles'] : [];
     return { requested: { ...configured, ...over, ...zero, ...asked }, notes: [...unswapped, ...lifted] };
   }
   if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
   const left = [
     ...(config?.zero ? ['enable_parallel_optimizer'] : []),
     ...(tpSequence === 'auto' ? [] : ['use_seq_parallel']),
-  ].map((key) => `${key} is left out: propagation chooses no layouts`);
+  ].map((key) => `${key} is ignored: propagation does not choose layouts`);
   return { requested: { ...configured, ...asked }, notes: [...unswapped, ...left] };
 }
 
@@ -84,7 +84,7 @@ function tooManyLayers(counts: readonly number[], most: number, layers: number):
   return new AutoparError(
     'config-rule',
     'input',
-    `recompute [${counts.join(', ')}] is of more layers than there are: the model has ${layers}, in ${parts} of at most ${most}`,
+    `recompute [${counts.join(', ')}] exceeds the layers of a part: the model has ${layers}, in ${parts} of at most ${most}`,
     {},
     `give each part ${most} layers at most, or True for all`,
   );
@@ -94,8 +94,8 @@ function cutByConfig(level: number): AutoparError {
   return new AutoparError(
     'bad-option',
     'usage',
-    '--gradient-sync parameter-server keeps optimizer state on one rank, and enable_parallel_optimizer of the ' +
-      `configuration is ZeRO ${level}, which cuts it over all`,
+    '--gradient-sync parameter-server stores optimizer state on one rank, and enable_parallel_optimizer of the ' +
+      `configuration is ZeRO ${level}, which shards it over all`,
     {},
     'leave out --gradient-sync, or set enable_parallel_optimizer to False',
   );
@@ -106,7 +106,7 @@ function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | und
   return new AutoparError(
     'bad-option',
     'usage',
-    `--zero ${level} restricts what the search chooses, and ${other} searches nothing`,
+    `--zero ${level} restricts a search, and ${other} does not search`,
     {},
     'leave out one of the two',
   );
@@ -116,11 +116,11 @@ function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | und
 export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[], graph: Graph): readonly string[] {
   if (zero === undefined) return [];
   if (meshes.every((mesh) => usedDataAxes(mesh).length === 0))
-    return [`--zero ${zero} changes nothing: dp is 1, so that no rank shares its parameters`];
+    return [`--zero ${zero} changes nothing: dp is 1, and ranks do not share parameters`];
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   return trains || zero === 3
     ? []
-    : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
+    : [`--zero ${zero} changes nothing: the program is for inference, without optimizer state and gradients`];
 }
 
 /** A note if tp has nothing to shard along sequences. @param meshes of the stages */
@@ -136,7 +136,7 @@ export function checkHalves({ interleave }: PlanRequest, { microBatches }: Graph
     throw new AutoparError(
       'micro-batch',
       'usage',
-      `--interleave 2 runs micro-batches in pairs, as the halves of one, and the model's step has ${count}`,
+      `--interleave 2 needs an even number of micro-batches, and the step has ${count}`,
       {},
       'give training.microBatches twice as many, or leave it to compile',
     );
@@ -148,14 +148,14 @@ export function idleHalves({ interleave }: PlanRequest, lowered: readonly Lowere
   const hides = lowered.some(({ sharded: { nodes, tensors } }) =>
     nodes.some((node) => node.kind === 'communicate' && node.phase !== 'update' && !isNumber(tensors.get(node.input))),
   );
-  const why = 'within a micro-batch ranks exchange single numbers at most, and its halves run in turn';
+  const why = 'the ranks communicate only scalars within a micro-batch, and its halves run in turn';
   return interleave !== 2 || hides ? [] : [`--interleave 2 hides nothing: ${why}`];
 }
 
 /** A note if a parameter server would serve no other rank. @param meshes of the stages */
 export function unusedServer(request: PlanRequest, meshes: readonly Mesh[]): readonly string[] {
   if (!isServed(request) || meshes.some((mesh) => usedDataAxes(mesh).length > 0)) return [];
-  return ['--gradient-sync parameter-server changes nothing: dp is 1, so that every rank updates its parameters alone'];
+  return ['--gradient-sync parameter-server changes nothing: dp is 1, and each rank updates its own parameters'];
 }
 
 /** A note if no collective is in a bucket. */
@@ -165,5 +165,5 @@ export function unusedBucket({ bucket }: PlanRequest, lowered: readonly LoweredS
   );
   return bucket === undefined || isUsed
     ? []
-    : ['--bucket changes nothing: no gradient is reduced over several ranks, and no weight gathered'];
+    : ['--bucket changes nothing: no gradient is reduced over several ranks, and no weight is gathered'];
 }

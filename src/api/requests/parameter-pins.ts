@@ -65,7 +65,7 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const { routed, around } = expertRoutes(index);
   const without = weightAxis(mesh)?.subAxes.map(({ name }) => name) ?? [];
   if (without.length === 0) return [];
-  const source = { file: null, line: null, text: 'experts whole over tp', priority: 0, why: null };
+  const source = { file: null, line: null, text: 'experts replicated over tp', priority: 0, why: null };
   const groups = forwardGroups(graph);
   const groupOf = (node: Node) => groups.get(node.name) ?? node.group;
   const inside = new Set([...routed.keys(), ...around]);
@@ -90,7 +90,7 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const familiesOf = factorFamilies(graph, { sequence: true });
   if (!weightAxis(mesh)) return [];
-  const source = { file: null, line: null, text: 'the residual stream whole over tp', priority: 0, why: null };
+  const source = { file: null, line: null, text: 'the residual stream replicated over tp', priority: 0, why: null };
   const needed = neededUnsharded(graph);
   return graph.nodes.flatMap((node): readonly Pin[] => {
     const rule = ruleOf(viewOf(graph, node));

@@ -26,7 +26,7 @@ export function readRecompute(text: string): RecomputeRequest {
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--recompute ${text}: '${named}' is no kind of recompute`,
+      `--recompute ${text}: '${named}' is not a kind of recompute`,
       {},
       nearest(named, RECOMPUTE_KINDS) === undefined
         ? `the kinds are ${RECOMPUTE_KINDS.join(', ')}`
@@ -45,7 +45,7 @@ export function readRecompute(text: string): RecomputeRequest {
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--recompute ${text}: none keeps everything, and the rest of it says of what`,
+      `--recompute ${text}: none recomputes nothing and takes no layers`,
       {},
       'give none, or a kind before it, such as full:0-3',
     );

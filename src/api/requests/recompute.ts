@@ -38,7 +38,7 @@ export function recomputedOperators(
     const pin = pins.find(({ recompute }) => recompute);
     return {
       ...{ operators: new Set(), acrossLayers, exceptLast },
-      notes: pin ? [`${pin.source.text}: inference keeps nothing that it could recompute`] : [],
+      notes: pin ? [`${pin.source.text}: inference stores no activations`] : [],
     };
   }
   const operators = new Set(operatorsOfKind(graph, kind, layersOf(graph, kind, layers, request ?? '')));
@@ -56,7 +56,7 @@ export function recomputedOperators(
   const changes = isAsked && withClones(graph, { operators, acrossLayers, exceptLast }) !== graph;
   return {
     ...{ operators, acrossLayers, exceptLast },
-    notes: isAsked && !changes ? [`${asked} changes nothing: no gradient reads what it is about`] : [],
+    notes: isAsked && !changes ? [`${asked} changes nothing: no gradient reads these activations`] : [],
   };
 }
 
@@ -66,7 +66,7 @@ export function refuseUntrained(request: string | undefined): void {
   throw new AutoparError(
     'bad-option',
     'usage',
-    `--recompute ${request} is of training, and this program infers: nothing is kept for a backward`,
+    `--recompute ${request} applies to training only: inference stores no activations`,
     {},
     'add --train, or leave out --recompute',
   );
@@ -85,7 +85,7 @@ function layersOf(
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--recompute ${request} is of repeated layers, and the model has none`,
+      `--recompute ${request} needs repeated layers, and the model has none`,
       {},
       'take --recompute selective, operators or stage, or pin operators in annotations (recompute: true)',
     );

@@ -21,7 +21,7 @@ export function pricedOffload(text: string | undefined): SimulateOptions['offloa
   throw new AutoparError(
     'bad-option',
     'usage',
-    `--offload ${text}: a step without a program is priced with optimizer and activations on the host alone`,
+    `--offload ${text}: without a program, only optimizer and activations on the host are priced`,
     {},
     'give none, optimizer, activations or all; or compile, which plans every part',
   );

@@ -22,7 +22,7 @@ export function refuseIdleOrder(sp: number, { spMethod = 'auto', spOrder }: Plan
   throw new AutoparError(
     'bad-option',
     'usage',
-    `--sp-order ${spOrder} says in which order a ring has its positions, and ` +
+    `--sp-order ${spOrder} sets the position order of a ring, and ` +
       `${sp === 1 ? 'sp is 1' : `--sp-method is ${spMethod}`}`,
     {},
     sp === 1 ? 'leave it out, or add --sp 2 --sp-method ring' : 'leave it out, or add --sp-method ring',

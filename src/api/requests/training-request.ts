@@ -70,9 +70,9 @@ function only(
   };
 }
 
-const ofSgd = ({ optimizer }: Training) => `is an option of sgd, and the optimizer is ${optimizer.kind}`;
-const ofAdam = () => 'is an option of adam, adamw and lamb, and the optimizer is sgd';
-const ofEntropy = ({ loss }: Training) => `is an option of cross_entropy, and the loss is ${loss.kind}`;
+const ofSgd = ({ optimizer }: Training) => `applies to sgd only, and the optimizer is ${optimizer.kind}`;
+const ofAdam = () => 'applies to adam, adamw and lamb only, and the optimizer is sgd';
+const ofEntropy = ({ loss }: Training) => `applies to cross_entropy only, and the loss is ${loss.kind}`;
 const LEAVE = 'leave one of the two out';
 
 const RULES: readonly TrainingRule[] = [
@@ -97,7 +97,7 @@ const RULES: readonly TrainingRule[] = [
   {
     holds: ({ loss }) => loss.classWeights?.every((weight) => Number.isFinite(weight) && weight >= 0) ?? true,
     says: '--class-weights: expected finite numbers that are not negative',
-    hint: 'mend the file',
+    hint: 'correct the file',
   },
   only('--momentum', ({ optimizer }) => optimizer.momentum, isSgd, ofSgd, '--betas has the moments of the others'),
   only('--nesterov', ({ optimizer }) => optimizer.nesterov, isSgd, ofSgd, LEAVE),
@@ -127,14 +127,14 @@ const RULES: readonly TrainingRule[] = [
   ),
   {
     holds: ({ optimizer }) => optimizer.clipNorm !== 0,
-    says: '--clip-norm 0 would leave nothing of the gradients',
+    says: '--clip-norm 0 would set all gradients to zero',
     hint: '1 is usual; leave it out for none',
   },
   {
     holds: ({ optimizer, decayed, undecayed }) =>
       (decayed === undefined && undecayed === undefined) ||
       (optimizer.weightDecay ?? (optimizer.kind === 'adamw' ? 0.01 : 0)) > 0,
-    says: ({ decayed }) => `--${decayed ? 'decayed' : 'undecayed'} says which weights decay, and none does`,
+    says: ({ decayed }) => `--${decayed ? 'decayed' : 'undecayed'} selects weights that decay, and --weight-decay is 0`,
     hint: 'add --weight-decay',
   },
   {
@@ -146,14 +146,14 @@ const RULES: readonly TrainingRule[] = [
     '--total-steps',
     ({ optimizer }) => optimizer.schedule?.total,
     isFalling,
-    () => 'is an option of rates that fall',
+    () => 'needs a decay of the learning rate',
     'add --schedule-lr cosine or linear',
   ),
   only(
     '--min-lr-ratio',
     ({ optimizer }) => optimizer.schedule?.floor,
     isFalling,
-    () => 'is an option of rates that fall',
+    () => 'needs a decay of the learning rate',
     'add --schedule-lr cosine or linear',
   ),
   {
@@ -164,7 +164,7 @@ const RULES: readonly TrainingRule[] = [
   {
     holds: ({ optimizer: { schedule: { warmup = 0, total = Number.POSITIVE_INFINITY } = {} } }) => warmup < total,
     says: ({ optimizer }) =>
-      `--warmup ${optimizer.schedule?.warmup} leaves none of --total-steps ${optimizer.schedule?.total}`,
+      `--warmup ${optimizer.schedule?.warmup} leaves no steps of --total-steps ${optimizer.schedule?.total}`,
     hint: 'give more steps, or a shorter warm-up',
   },
   only(
@@ -172,7 +172,7 @@ const RULES: readonly TrainingRule[] = [
     ({ batchStatistics }) => batchStatistics,
     ({ freezeBatchStatistics, trainMode }) => freezeBatchStatistics !== true && trainMode !== 'as-exported',
     ({ freezeBatchStatistics }) =>
-      'says whose statistics are taken, and ' +
+      'sets the scope of batch statistics, and ' +
       `${freezeBatchStatistics ? '--freeze-batch-statistics' : '--train-mode as-exported'} takes none`,
     LEAVE,
   ),
@@ -180,19 +180,19 @@ const RULES: readonly TrainingRule[] = [
     '--dropout-seed',
     ({ dropoutSeed }) => dropoutSeed,
     ({ trainMode }) => trainMode !== 'as-exported',
-    () => 'is of active Dropout, and --train-mode as-exported leaves it out',
+    () => 'applies to active Dropout, which --train-mode as-exported removes',
     LEAVE,
   ),
   only(
     '--loss-scale',
     ({ lossScale }) => lossScale,
     ({ precision = 'fp32' }) => precision !== 'fp32',
-    () => 'is an option of 16-bit recipes, and the precision is fp32',
+    () => 'applies to 16-bit precisions only, and the precision is fp32',
     'add --precision fp16',
   ),
   {
     holds: ({ lossScale }) => lossScale !== 0,
-    says: '--loss-scale 0 would leave nothing of the gradients',
+    says: '--loss-scale 0 would set all gradients to zero',
     hint: 'dynamic, or a power of 2 such as 1024',
   },
 ];

@@ -77,10 +77,10 @@ export function formOf(file: string): StrategyForm {
   throw new AutoparError(
     'unknown-format',
     'usage',
-    `${name} ends in no form of a strategy checkpoint`,
+    `${name} does not end in a form of a strategy checkpoint`,
     { file },
     'plan.json, .ckpt (MindSpore), .json (MindSpore), .onnx, .yaml (annotations), .sh (Megatron-LM) or .toml ' +
-      '(torchtitan); or say --to FORM',
+      '(torchtitan); or give --to FORM',
   );
 }
 
@@ -135,7 +135,7 @@ function folderNeeded(file: string): AutoparError {
   return new AutoparError(
     'model-needed',
     'usage',
-    'the plan is of a step of training, and source.json, which says how that was made, is not beside it',
+    'the plan is for a training step, and source.json with its loss and optimizer is not in its folder',
     { file },
     'name the folder that compile wrote',
   );
@@ -209,7 +209,7 @@ function decodeOnnx(bytes: Uint8Array, file: string): ModelProto {
       error instanceof RangeError ? 'truncated-model' : 'not-onnx',
       'input',
       error instanceof RangeError
-        ? 'the file ends in the middle of a record: it is cut short'
+        ? 'the file ends in the middle of a record: it is truncated'
         : 'this is not an ONNX model',
       { file },
       'compare its size with the original and copy it again',
@@ -228,7 +228,7 @@ function modelNeeded(file: string): AutoparError {
   return new AutoparError(
     'model-needed',
     'usage',
-    'the checkpoint does not say where its model is',
+    'the checkpoint does not name its model file',
     { file },
     'name the model: --model FILE; or name the folder that compile wrote',
   );

@@ -32,7 +32,7 @@ export async function writeAnnotated(
   const bytes = encodeModel(annotateModel(model, plan, placed, training));
   const copied = await copyDataFiles(file, output, model.graph ?? {});
   await writeFileAtomic(output, bytes);
-  return copied.length === 0 ? [] : [`copied ${copied.join(', ')} beside it: the model keeps its weights there`];
+  return copied.length === 0 ? [] : [`copied ${copied.join(', ')} beside it: these files hold the model's weights`];
 }
 
 async function checkNotSame(file: string, output: string): Promise<void> {

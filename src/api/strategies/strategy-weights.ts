@@ -48,9 +48,9 @@ export async function recut(options: RecutOptions): Promise<string> {
     throw new AutoparError(
       'cannot-convert',
       'usage',
-      'weights are cut for a plan: a folder that compile wrote, or plan.json',
+      'the target of --weights is not a plan: give a folder that compile wrote, or plan.json',
       { file: to },
-      'autopar strategy convert brings other checkpoints into plan.json where that is possible',
+      'autopar strategy convert converts other checkpoints to plan.json where possible',
     );
   }
   checkOneModel(source.plan, read.plan, to);

@@ -88,7 +88,7 @@ export async function openCheckpointing(parts: CompiledParts, options: TrainingR
           last = await checkpoints.save(session, { step, state: checkpointRecord(state) });
         } catch (error) {
           if (step === steps || !(error instanceof AutoparError) || error.exit !== 'cannotWrite') throw error;
-          onNote?.(`warning: this checkpoint was not written, and the last one stays: ${error.message}`);
+          onNote?.(`warning: this checkpoint was not written; the previous one remains: ${error.message}`);
         }
       },
       last: () => last,
@@ -112,7 +112,7 @@ function checkOrder(options: TrainingRunOptions, { order, lastBatch }: TrainingS
     throw new AutoparError(
       'bad-option',
       'usage',
-      `${option} ${here}: the run that is resumed has ${there}, and goes on with the same order of samples`,
+      `${option} ${here} contradicts the resumed run, which has ${there} and keeps its order of samples`,
       {},
       'leave the option out',
     );
@@ -125,7 +125,7 @@ export function checkResumed({ step, order }: TrainingState, { samples }: Datase
     throw new AutoparError(
       'data-changed',
       'input',
-      `the data have ${samples} samples, and ${order.samples} in the run that is resumed`,
+      `the data have ${samples} samples, and the data of the resumed run ${order.samples}`,
       {},
       'resume on the same data; to train weights further on others, export them and compile the result',
     );
@@ -133,8 +133,8 @@ export function checkResumed({ step, order }: TrainingState, { samples }: Datase
   throw new AutoparError(
     'bad-option',
     'usage',
-    `the run that is resumed has taken ${step} steps, and ${steps} are asked for in all`,
+    `the resumed run has taken ${step} steps, and ${steps} steps in total are requested`,
     {},
-    'give more --epochs or --steps: those taken before count',
+    'give more --epochs or --steps: both count the steps before the resume',
   );
 }

@@ -45,7 +45,7 @@ export function recordedState(step: number, record: Readonly<Record<string, unkn
   throw new AutoparError(
     'bad-checkpoint',
     'input',
-    `the checkpoint ${file} does not say where the data are read on`,
+    `the checkpoint ${file} does not record the position in the data`,
     { file },
     'resume from one that autopar train wrote',
   );

@@ -33,9 +33,9 @@ export function openTrainingData(
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--last-batch pad needs labels that do not count, and the loss ${training.loss.kind} has none`,
+      `--last-batch pad needs labels that the loss ignores, and ${training.loss.kind} ignores none`,
       {},
-      'leave it out: samples that fill no batch are left out of the epoch',
+      'leave it out: an epoch then omits the incomplete last batch',
     );
   const plain = flattenBlocks(graph);
   const batchAxes = new Map(graph.batch.map(({ input, axis }) => [input, axis]));

@@ -30,7 +30,7 @@ export function mindSporeFiles(plan: Plan, model: Graph, placed: PlacedPlan): Mi
   const ranks = perStage * placed.stages;
   const lost = [
     ...whole.notes,
-    ...json.leftOut.map((name) => `parameter ${name} has two axes on one dimension; ${JSON_FORM} leaves it out`),
+    ...json.leftOut.map((name) => `parameter ${name} has two axes on one dimension; ${JSON_FORM} omits it`),
     ...config.lost,
   ];
   const files = {
@@ -142,7 +142,7 @@ ${rankTable(ranks)} by the addresses of your servers and devices (\`hccn_tool -i
 to it and RANK_ID to each process's rank. MindSpore numbers ranks as the plan does: the ranks of a stage follow one another,
 and a neighbour on the last axis is the next rank.
 
-## Not carried
+## Not transferred
 
 - the program and its weights; the collectives that were priced: MindSpore inserts its own
 - micro-batches' order, predicted times and memory

@@ -70,11 +70,7 @@ function refuseUnsupported(sharded: ShardedGraph, stage: number, actions: Progra
   if ((sharded.microBatches?.count ?? 1) > 1 || new Set(phases).size < phases.length)
     throw lacksPlan('onnx', 'micro-batches (--micro-batches)', node);
   if (sharded.pipeline?.receives.some((transfer) => transfer.stage > stage))
-    throw lacksPlan(
-      'onnx',
-      'what a stage receives from a later one (training over several stages, virtual stages)',
-      node,
-    );
+    throw lacksPlan('onnx', 'transfers from a later stage (training over several stages, virtual stages)', node);
   if ([...sharded.tensors.values()].some((tensor) => tensor.first))
     throw lacksPlan('onnx', 'a parameter server (--gradient-sync parameter-server)', node);
 }

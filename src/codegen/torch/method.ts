@@ -399,7 +399,7 @@ function lacksOperator({ op, domain, origin }: ComputeNode, isForm: boolean): Au
     'backendAbsent',
     isForm ? `--target torch does not cover this form of ${name}` : `--target torch has no function for ${name}`,
     { node: origin },
-    'docs/reference/torch-operators.md lists the operators that it has; the bundled runtime runs the others.',
+    'docs/reference/torch-operators.md lists the supported operators; the bundled runtime runs the others.',
   );
 }
 

@@ -76,7 +76,7 @@ export class OptimizerFile {
     const imports = torchImports(functions.join('\n'));
     const imported = imports.length > 0 ? [...imports, '', ''] : [''];
     return [
-      '"""What updates a parameter: the operators of the graph, in its order."""',
+      '"""The operators that update a parameter, in the order of the graph."""',
       '',
       ...imported,
       functions.join('\n\n\n'),

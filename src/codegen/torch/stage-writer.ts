@@ -171,7 +171,7 @@ export class StageWriter {
     });
     return [
       '    def run(self, fed):',
-      `${BODY}"""One step: blocks of inputs in, blocks of outputs out, one per micro-batch."""`,
+      `${BODY}"""One step: takes shards of inputs and returns shards of outputs, one per micro-batch."""`,
       `${BODY}step = Values()`,
       ...inputs
         .filter((input) => !isMicro(input))

@@ -137,6 +137,6 @@ export function fullestHost(
 
 /** @throws Error where the host is unknown: callers report that before they request offload */
 function hostOf({ device }: Cluster): HostSpec {
-  if (!device.host) throw new Error(`nothing is known of the host of ${device.id}`);
+  if (!device.host) throw new Error(`device ${device.id} has no host data`);
   return device.host;
 }

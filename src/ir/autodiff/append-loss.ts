@@ -100,7 +100,7 @@ function outputOf(graph: Graph, { output }: LossOptions): string {
       ? 'the model has no floating-point output to take a loss of'
       : `the model has ${floating.length} floating-point outputs: ${floating.join(', ')}`,
     {},
-    'name the one that the loss is of: --loss-output NAME',
+    'name the output to take the loss of: --loss-output NAME',
   );
 }
 
@@ -109,9 +109,9 @@ function ownLoss(graph: Graph, output: string, type: TensorType, evenFixed: bool
     throw new AutoparError(
       'loss-not-scalar',
       'input',
-      `output '${output}' is ${type.dtype} [${type.shape.join(', ')}], and a loss is one floating-point number`,
+      `output '${output}' is ${type.dtype} [${type.shape.join(', ')}], and a loss must be one floating-point number`,
       { tensor: output },
-      'have a loss appended: --loss cross_entropy or --loss mse',
+      'append a loss: --loss cross_entropy or --loss mse',
     );
   const split = splitMean(graph, output, { evenFixed });
   const whole = { loss: output, labels: null, classes: ownLabels(graph, output) };
@@ -181,7 +181,7 @@ function withEntropy(graph: Graph, output: string, type: TensorType, options: Lo
     labelSmoothing > 0 ? [logs] : [],
   );
   const split = splitMean(write.graph(loss), loss);
-  if (!split) throw new Error('a mean over labels that count is no ratio');
+  if (!split) throw new Error('a mean over labels that count is not a ratio');
   const behind = new LossWriter(split.graph);
   const ratio =
     labelSmoothing > 0

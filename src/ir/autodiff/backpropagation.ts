@@ -220,7 +220,7 @@ class Backpropagation {
         if (name === null) return null;
         // A gradient in place of the registry's may read tensors of the graph by their names.
         const known = names.get(name) ?? (this.tensors.has(name) ? name : undefined);
-        if (known === undefined) throw new Error(`the gradient of ${node.op} reads ${name}, which nothing makes`);
+        if (known === undefined) throw new Error(`the gradient of ${node.op} reads ${name}, which no node makes`);
         return known;
       });
       const operand = (name: string | null) => (name === null ? null : (this.tensors.get(name) ?? null));
@@ -305,9 +305,9 @@ class Backpropagation {
     return new AutoparError(
       'no-gradient',
       'input',
-      `node '${node.name}' (${node.op}) has no gradient${why}, and it is between ${from.join(' → ')} and the loss '${loss}'`,
+      `node '${node.name}' (${node.op}) has no gradient${why}, and is on the path from ${from.join(' → ')} to the loss '${loss}'`,
       { node: node.name },
-      'freeze what it leads from (--frozen), or export the model without it',
+      'freeze the parameters before it (--frozen), or export the model without it',
     );
   }
 

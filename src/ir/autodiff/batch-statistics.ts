@@ -187,7 +187,7 @@ function uneven({ name }: Node, batch: number, parts: number): AutoparError {
   return new AutoparError(
     'bad-option',
     'usage',
-    `--batch-statistics: ${parts} parts do not go into the ${batch} samples that '${name}' normalises`,
+    `--batch-statistics: ${parts} parts do not divide the ${batch} samples that '${name}' normalises`,
     { node: name },
     'take another --global-batch, or statistics of the whole batch',
   );

@@ -31,9 +31,9 @@ export function differentiate(graph: Graph, loss: string, wanted: readonly strin
     throw new AutoparError(
       'loss-not-scalar',
       'input',
-      `the loss '${loss}' is ${type.dtype} [${type.shape.join(', ')}]: a gradient is that of one floating-point number`,
+      `the loss '${loss}' is ${type.dtype} [${type.shape.join(', ')}]: the loss must be one floating-point number`,
       { tensor: loss },
-      'name an output with one element, or have a loss appended: --loss cross_entropy or mse',
+      'name an output with one element, or append a loss: --loss cross_entropy or mse',
     );
   const { seeded, seed } = withSeed(graph, loss);
   const { forward, nodes, tensors, weights, gradients } = backpropagate(seeded, {
@@ -73,8 +73,8 @@ function noWay(graph: Graph, loss: string, tensor: string): AutoparError {
     last === null
       ? 'nothing reads it'
       : reason?.kind === 'none'
-        ? `its way ends at node '${last.name}' (${last.op}): ${reason.why}`
-        : `its last reader is node '${last.name}' (${last.op}), which does not lead there`;
+        ? `the path ends at node '${last.name}' (${last.op}): ${reason.why}`
+        : `its last reader is node '${last.name}' (${last.op}), which is not on a path to the loss`;
   return new AutoparError(
     'no-gradient',
     'input',

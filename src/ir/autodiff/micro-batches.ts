@@ -36,7 +36,7 @@ export function cutMicroBatches(graph: Graph, count: number, loss: string, sums:
     throw new AutoparError(
       'no-batch',
       'input',
-      'the model has no input with a batch dimension, so there is nothing to cut into micro-batches',
+      'the model has no input with a batch dimension, and cannot be cut into micro-batches',
       {},
       'leave --micro-batches out',
     );
@@ -58,7 +58,7 @@ export function cutMicroBatches(graph: Graph, count: number, loss: string, sums:
       throw new AutoparError(
         'mixes-samples',
         'input',
-        `the samples of '${name}' [${shape.join(', ')}] do not lie one after the other along a dimension, so it ` +
+        `the samples of '${name}' [${shape.join(', ')}] are not contiguous along a dimension, and it ` +
           'cannot be cut into micro-batches',
         { tensor: name },
         'train with --micro-batches 1, or export the model with the batch as the first dimension',
@@ -133,7 +133,7 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
     throw new AutoparError(
       'mixes-samples',
       'input',
-      `node '${lost}' numbers the samples of a batch inside of a block, and micro-batches would number them anew`,
+      `node '${lost}' numbers the samples of a batch inside a fused region, and micro-batches would renumber them`,
       { node: lost },
       'train with --micro-batches 1',
     );
@@ -159,7 +159,7 @@ function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: strin
     throw new AutoparError(
       'mixes-samples',
       'input',
-      `node '${node.name}' (${node.op}) makes the loss of no samples, so micro-batches would count it several times`,
+      `node '${node.name}' (${node.op}) computes a loss without samples, and micro-batches would count it several times`,
       { node: node.name },
       'train with --micro-batches 1',
     );
@@ -169,17 +169,17 @@ function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: strin
   const mixing = isCut
     ? 'the batch cannot be followed through it'
     : crossing
-        .map((name) => mixes(rule, name) ?? (addsUp || staysIn(rule, name) ? undefined : 'it sums them up'))
+        .map((name) => mixes(rule, name) ?? (addsUp || staysIn(rule, name) ? undefined : 'it sums them'))
         .find(Boolean);
   if (!mixing) return;
   throw new AutoparError(
     'mixes-samples',
     'input',
-    `node '${node.name}' (${node.op}) mixes the samples of a batch (${mixing}), so micro-batches would compute something else`,
+    `node '${node.name}' (${node.op}) mixes the samples of a batch (${mixing}), and micro-batches would change the result`,
     { node: node.name },
     'train with --micro-batches 1; BatchNormalization may take statistics of each micro-batch (--batch-statistics ' +
       'micro-batch), ' +
-      'or keep its running ones (--freeze-batch-statistics)',
+      'or use its running ones (--freeze-batch-statistics)',
   );
 }
 

@@ -55,9 +55,9 @@ export function plainFormRequest(view: GradientView, { outputs }: Graph): PlainF
     throw new AutoparError(
       'no-gradient',
       'input',
-      `${view.op} ${view.name}: none passes from its result ${unmade}`,
+      `${view.op} ${view.name}: there is no gradient from its result ${unmade}`,
       { node: view.name },
-      'leave out what reads this result, or freeze what leads to it (--frozen)',
+      'remove the readers of this result, or freeze the parameters before it (--frozen)',
     );
   return { seeds: new Map(given.map((index) => [`out${index}`, `grad${index}`])), wanted: wantedOf(view) };
 }

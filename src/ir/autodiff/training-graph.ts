@@ -187,7 +187,7 @@ function checkTrained(graph: Graph, trained: readonly string[]): void {
       'input',
       'the model has no floating-point parameter to train',
       {},
-      'say which weights are parameters with --trainable GLOB; autopar inspect lists them',
+      'select parameters with --trainable GLOB; autopar inspect lists weights',
     );
   const whole = trained.find((name) => !isFloating(graph.weights.get(name)?.dtype ?? 'int64'));
   if (whole !== undefined)

@@ -47,7 +47,7 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     streamed: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) =>
       streamedBlock(view.op, bodyOf(view), ruleOfBody(view), { size, isPadded }, find),
     work: (view: OperatorView) => ({ flops: flopsOfBody(bodyOf(view)) }),
-    note: 'As its body: what is summed or looked up inside is lowered operator by operator where it is sharded.',
+    note: 'As its body: sums and lookups inside are lowered operator by operator if they are sharded.',
   }));
 }
 
@@ -58,7 +58,7 @@ function rememberedRules(find: FindEntry): (view: OperatorView) => BlockRule {
   return (view) => {
     const body = bodyOf(view);
     const found = known.get(body) ?? ruleOf(view.op, body);
-    if (!found) throw new Error(`block ${view.name}: the dimensions of its body do not line up`);
+    if (!found) throw new Error(`block ${view.name}: the dimensions of its body do not match`);
     known.set(body, found);
     return found;
   };

@@ -40,7 +40,7 @@ export function addBalance<Loss extends LossGraph>(scored: Loss, weight: number)
     throw new AutoparError(
       'no-experts',
       'usage',
-      `--moe-balance ${weight} balances the choice of experts, and ${graph.name} has no choice of the top k among its experts`,
+      `--moe-balance ${weight} needs experts with top-k routing, and ${graph.name} has none`,
       {},
       'leave it out',
     );

@@ -78,7 +78,7 @@ export function dispatchExperts(
     throw new AutoparError(
       'no-experts',
       'usage',
-      `--dispatch sends tokens to the experts of their top k, and ${graph.name} has no layer of experts that is written so`,
+      `--dispatch needs experts with top-k routing in a known form, and ${graph.name} has none`,
       {},
       'leave it out; docs/parallelism.md lists the written forms',
     );

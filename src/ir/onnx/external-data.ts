@@ -26,21 +26,21 @@ interface Problem {
 const PROBLEMS: Readonly<Record<MissingData['problem'], Problem>> = {
   missing: {
     code: 'external-data-missing',
-    says: 'is not there',
-    many: 'are not there',
+    says: 'does not exist',
+    many: 'do not exist',
     remedy: (location) => `put ${location} next to the model`,
   },
   folder: {
     code: 'external-data-missing',
     says: 'is a folder',
     many: 'are folders',
-    remedy: () => 'put the data file in its place, or correct the name in the model',
+    remedy: () => 'replace it by the data file, or correct the name in the model',
   },
   outside: {
     code: 'external-data-outside',
     says: "is outside the model's folder",
     many: "are outside the model's folder",
-    remedy: () => 'put the data file in the folder of the model or below it, and correct the name in the model',
+    remedy: () => 'move the data file into the folder of the model or below it, and correct the name in the model',
   },
 };
 
@@ -90,7 +90,7 @@ export function withoutData(tensor: string, data: MissingData, modelFile?: strin
   return new AutoparError(
     code,
     'input',
-    `tensor '${tensor}' keeps its value in '${data.location}', which ${says}`,
+    `the value of tensor '${tensor}' is in '${data.location}', which ${says}`,
     { ...(modelFile === undefined ? {} : { file: modelFile }), tensor },
     remedyText(data),
   );

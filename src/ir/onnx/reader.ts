@@ -116,7 +116,7 @@ function unreadable(error: unknown, file: string): AutoparError {
   if (error instanceof RangeError)
     return problem(
       'truncated-model',
-      'the file ends in the middle of a record: it is cut short, or no ONNX model',
+      'the file ends in the middle of a record: it is truncated, or not an ONNX model',
       'compare its size with the original and copy it again',
     );
   if (error instanceof Error && error.message === TOO_DEEP)
@@ -149,7 +149,7 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     throw new AutoparError(
       'opset-missing',
       'input',
-      'the model does not say which opset it uses: it is cut short, or its exporter is broken',
+      'the model does not state its opset: it is truncated, or its exporter is broken',
       { file },
       'compare its size with the original and copy it again',
     );

@@ -45,7 +45,7 @@ export function tooManyNodes(what: string, file: string): AutoparError {
     'input',
     `the model has ${what}; autopar plans models of up to ${MOST_NODES}`,
     { file },
-    'export repeated steps once, as an operator that stands for them, or simplify the model with ONNX Runtime first',
+    'export a loop as one operator, or simplify the model with ONNX Runtime first',
   );
 }
 

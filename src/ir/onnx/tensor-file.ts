@@ -18,7 +18,7 @@ export function readTensorProto(bytes: Uint8Array, file: string): ConstantTensor
   try {
     proto = decodeTensor(bytes);
   } catch {
-    throw new AutoparError('bad-tensor-file', 'input', 'this is no ONNX TensorProto, or it is cut short', { file });
+    throw new AutoparError('bad-tensor-file', 'input', 'this is not an ONNX TensorProto, or it is truncated', { file });
   }
   if (isTensor(proto)) return constantOfProto(proto, file);
   throw new AutoparError(

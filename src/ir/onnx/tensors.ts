@@ -42,7 +42,7 @@ export function constantOfProto(proto: TensorProto, file: string): ConstantTenso
   throw new AutoparError(
     'external-attribute',
     'input',
-    `a tensor attribute keeps its value in another file, which autopar reads for initializers only`,
+    `the value of a tensor attribute is in another file, and autopar reads such files for initializers only`,
     { file, tensor: proto.name ?? '' },
     'save the model with this tensor inside the file',
   );
@@ -101,9 +101,9 @@ function typeOfProto(proto: TensorProto, file: string): TensorType {
     throw new AutoparError(
       'tensor-size',
       'input',
-      `tensor '${proto.name ?? ''}' has ${rank} dimensions; ${MOST_DIMENSIONS} is the most there can be`,
+      `tensor '${proto.name ?? ''}' has ${rank} dimensions; ${MOST_DIMENSIONS} is the maximum`,
       { file, tensor: proto.name ?? '' },
-      'the file is damaged, or its exporter at fault; reshape the tensor',
+      'the file is damaged, or its exporter is wrong; reshape the tensor',
     );
   }
   const shape = (proto.dims ?? []).map(integerOf);
@@ -129,7 +129,7 @@ function externalSource(proto: TensorProto, place: TensorPlace, length: number):
     throw new AutoparError(
       'external-data-range',
       'input',
-      `tensor '${proto.name ?? ''}' takes ${length} bytes, but its external data entry says offset ` +
+      `tensor '${proto.name ?? ''}' takes ${length} bytes, but its external data entry has offset ` +
         `${entries.get('offset') ?? 0}, length ${entries.get('length') ?? 'none'}`,
       { file: place.file, tensor: proto.name ?? '' },
       'the file is damaged or was edited; export the model again',
@@ -144,7 +144,7 @@ function externalSource(proto: TensorProto, place: TensorPlace, length: number):
       `tensor '${proto.name ?? ''}' is at bytes ${offset} to ${offset + length} of ${location}, but that file has ` +
         `only ${size} bytes`,
       { file: place.file, tensor: proto.name ?? '' },
-      'the data file is cut short or belongs to another model; copy it again',
+      'the data file is truncated or belongs to another model; copy it again',
     );
   }
   return { kind: 'external', file, offset, length };

@@ -125,7 +125,7 @@ function openData({ file, offset: first, length }: ExternalSource): DataBytes {
       'input',
       `the data file cannot be read: ${error instanceof Error ? error.message : String(error)}`,
       { file },
-      'it was moved since the model was read; put it back',
+      'it was moved after the model was read; restore it',
     );
   }
   const fill = (into: Uint8Array, offset: number) => {

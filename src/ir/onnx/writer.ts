@@ -152,7 +152,7 @@ function listOf(value: AttributeValue, node: string, attribute: string): readonl
   if (typeof value === 'number') return [value];
   if (typeof value === 'bigint') return [Number(value)];
   if (Array.isArray(value) && value.every((item) => typeof item === 'number')) return value;
-  throw new Error(`attribute ${attribute} of ${node} holds no numbers`);
+  throw new Error(`attribute ${attribute} of ${node} has no numbers`);
 }
 
 function attributeProto(name: string, value: AttributeValue, own?: OwnForms): AttributeProto {

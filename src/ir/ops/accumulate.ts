@@ -23,7 +23,7 @@ export const accumulateEntry: OperatorEntry = entry({
   linear: linearIn([0]),
   // Reads its operand and its buffer, and writes the sum.
   work: (view) => ({ flops: elementsOf(view.outputs), bytes: 3 * bytesOf(view.outputs) }),
-  note: 'Made by --micro-batches; no file holds it.',
+  note: 'Made by --micro-batches; it occurs in no file.',
 });
 
 /** An accumulator of `tensor` with result `result`. Runs per micro-batch; its result is complete once per training step. */

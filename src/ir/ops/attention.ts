@@ -48,7 +48,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
         const scores = batch * heads * query * (past + keys);
         return { flops: scores * (2 * width + 2 * valueWidth + 12) };
       },
-      note: 'Keys stay whole; with is_causal so do queries, since the mask depends on their position.',
+      note: 'Keys are not sharded; with is_causal neither are queries, because the mask depends on their position.',
     }),
     (write) => plainAttention(write, attentionSizes(write.view)),
   ),
@@ -71,7 +71,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
             ? { ...view.attributes, num_heads: size('h') }
             : view.attributes,
         work: perElement(3),
-        note: 'Features of a head and the position table stay whole.',
+        note: 'Features of a head and the position table are not sharded.',
       }),
       (write) =>
         rotaryGradient(write, { cosine: 1, sine: 2, positions: 3, heads: numberOf(write.view, 'num_heads', 1) }),
@@ -92,7 +92,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
       },
       linear: () => [[0, 1]],
       work: moves,
-      note: 'The dimension that is written into stays whole.',
+      note: 'The dimension that is written into is not sharded.',
     }),
     cacheGradient,
   ),
@@ -132,7 +132,7 @@ function attentionSizes(view: OperatorView): AttentionSizes {
     const [batch = 1, heads = 1, query = 1, width = 1] = q.shape;
     const [, keyHeads = 1, keys = 1] = k.shape;
     if (heads % keyHeads !== 0 || k.shape[3] !== width || v.shape[2] !== keys)
-      throw mismatch(view, 'queries, keys and values do not go together');
+      throw mismatch(view, 'queries, keys and values do not match');
     return { batch, heads, keyHeads, query, past, keys, width, valueWidth: v.shape[3] ?? 1, flat };
   }
   const [heads, keyHeads] = [numberOf(view, 'q_num_heads', 0), numberOf(view, 'kv_num_heads', 0)];
@@ -140,7 +140,7 @@ function attentionSizes(view: OperatorView): AttentionSizes {
   const [, keys = 1, keyHidden = 1] = k.shape;
   if (heads < 1 || keyHeads < 1) throw mismatch(view, 'q_num_heads and kv_num_heads are needed with three dimensions');
   if (heads % keyHeads !== 0 || hidden % heads !== 0 || keyHidden / keyHeads !== hidden / heads)
-    throw mismatch(view, 'queries, keys and values do not go together');
+    throw mismatch(view, 'queries, keys and values do not match');
   const valueWidth = (v.shape[2] ?? 1) / keyHeads;
   return { batch, heads, keyHeads, query, past, keys, width: hidden / heads, valueWidth, flat };
 }

@@ -138,6 +138,6 @@ export function noGradientError({ view }: OperatorGradient, reason: string): Aut
     'input',
     `${view.op} ${view.name}: this form of it has no gradient: ${reason}`,
     { node: view.name },
-    'freeze what it leads from (--frozen), or quantise the model after training',
+    'freeze the parameters before it (--frozen), or quantise the model after training',
   );
 }

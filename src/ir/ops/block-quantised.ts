@@ -49,7 +49,7 @@ const entries: readonly OperatorEntry[] = [
     },
     work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * numberOf(view, 'K', 0) }),
     parameterInputs: [1, 2, 3, 4, 5],
-    note: 'The contracted dimension stays whole where it is no whole number of blocks, or columns are in another order.',
+    note: 'The contracted dimension is not sharded if it is not a multiple of the block size, or columns are reordered.',
   }),
   entry({
     op: 'MatMulBnb4',
@@ -68,7 +68,7 @@ const entries: readonly OperatorEntry[] = [
       rule.factors.has('q') ? { ...view.attributes, K: size('q') * size('r'), N: size('n') } : view.attributes,
     work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * numberOf(view, 'K', 0) }),
     parameterInputs: [1, 2],
-    note: 'Blocks stay whole, and everything does where rows are no whole number of blocks.',
+    note: 'Blocks are not split, and nothing is sharded if rows are not a multiple of the block size.',
   }),
   entry({
     op: 'GatherBlockQuantized',
@@ -86,7 +86,7 @@ const entries: readonly OperatorEntry[] = [
     indexInput: 1,
     work: readsRows(1),
     parameterInputs: [0, 2, 3],
-    note: 'Blocks stay whole, and so does a quantised dimension that is no whole number of blocks.',
+    note: 'Blocks are not split, and a quantised dimension that is not a multiple of the block size is not sharded.',
   }),
 ];
 

@@ -105,7 +105,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     infer: (view) => [ofRank(view, 0, 3, true)],
     rule: 'n c! *s -> n c! *s',
     work: perInputElement(12),
-    note: 'Channels stay whole: neighbours are summed.',
+    note: 'Channels are not sharded: neighbours are summed.',
   }),
 ];
 

@@ -11,7 +11,7 @@ import { dimensionNames, integers, mismatch, neededIntegers, numberOf, ofRank, o
 import { differentiable, refused, STEPS } from './operator-gradient.js';
 
 const DOMAIN = 'ai.onnx.ml';
-const NOTE = 'Features stay whole: their constants are attributes.';
+const NOTE = 'Features are not sharded: their constants are attributes.';
 const TABLES = refused('it is made for tables before training, with constants as attributes');
 
 /** The dtypes of labels, and the endings of the attributes that list them. */
@@ -46,7 +46,7 @@ export const classicalEntries: readonly OperatorEntry[] = [
       },
       rule: '*a w! -> *a c!',
       work: perInputElement(4),
-      note: 'The words of a row stay whole: n-grams span them.',
+      note: 'The words of a row are not sharded: n-grams span them.',
     }),
     'it counts words, which are whole numbers',
   ),
@@ -137,6 +137,6 @@ export const classicalEntries: readonly OperatorEntry[] = [
     linear: () => [[0]],
     work: moves,
     gradient: TABLES,
-    note: 'The features that are chosen from stay whole.',
+    note: 'The input features are not sharded.',
   }),
 ];

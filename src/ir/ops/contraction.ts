@@ -66,7 +66,7 @@ export const contractionEntries: readonly OperatorEntry[] = [
       },
       rule: '*b i! j! -> *b',
       work: (view) => ({ flops: elementCount(operand(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
-      note: 'Matrices stay whole.',
+      note: 'Matrices are not sharded.',
     }),
     determinantGradient,
   ),

@@ -48,7 +48,7 @@ export const convolution: OperatorEntry = differentiable(
       flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
     }),
     parameterInputs: [1, 2],
-    note: 'Places inside a window stay whole. Where windows overlap, neighbours exchange borders.',
+    note: 'Positions inside a window are not sharded. Overlapping windows need a halo exchange with neighbours.',
   }),
   (write) => convolutionGradient(write),
 );
@@ -83,7 +83,7 @@ export const convolutionEntries: readonly OperatorEntry[] = [
         flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
       }),
       parameterInputs: [1, 2],
-      note: 'Places inside a window stay whole. Where windows overlap, neighbours exchange borders.',
+      note: 'Positions inside a window are not sharded. Overlapping windows need a halo exchange with neighbours.',
     }),
     (write) => transposedGradient(write, 2),
   ),

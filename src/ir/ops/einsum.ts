@@ -36,7 +36,7 @@ export const einsumEntries: readonly OperatorEntry[] = [
         const points = [...factors.values()].reduce((product, factor) => product * factor.size, 1);
         return { flops: 2 * Math.max(1, view.inputs.length - 1) * points };
       },
-      note: 'A letter that one operand repeats (a diagonal) stays whole.',
+      note: 'A letter that one operand repeats (a diagonal) is not sharded.',
     }),
     (write) => {
       const { operands, output } = equation(write.view);

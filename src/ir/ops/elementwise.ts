@@ -117,7 +117,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       const to = dtypeAttribute(view, 'to', dtype);
-      if (dtypeBits(to) !== dtypeBits(dtype)) throw mismatch(view, `${to} has not as many bits as ${dtype}`);
+      if (dtypeBits(to) !== dtypeBits(dtype)) throw mismatch(view, `${to} does not have as many bits as ${dtype}`);
       return [{ dtype: to, shape }];
     },
     rule: '*a -> *a',
@@ -133,7 +133,7 @@ const ENTRIES: readonly OperatorEntry[] = [
         .shape.map((_, index) => `z${index}!`)
         .join(' ')} -> *a`,
     linear: (view) => castIsLinear(operand(view, 0).dtype, operand(view, 1).dtype),
-    note: 'The operand that only lends its type stays whole.',
+    note: 'The type-giving operand is not sharded.',
   }),
   entry({
     op: 'Dropout',
@@ -144,7 +144,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     // The ratio and the mode are scalars; with the mode given values are random, and a shard would draw others.
     rule: (view) => (view.inputs[2] ? '*a!, , -> *a!, *a!' : '*a, , -> *a, *a'),
     training: { kind: 'dropout', ratio: 1, mode: 2, mask: 1, defaultRatio: 0.5 },
-    note: 'Whole in training mode: a shard would draw other random numbers than the whole.',
+    note: 'Replicated in training mode: shards would draw different random numbers.',
   }),
 ];
 

@@ -108,7 +108,7 @@ function plainNumbers(_: string, value: unknown): unknown {
 function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
   const sound = shape.every((size) => Number.isSafeInteger(size) && size >= 0);
   if (sound && Number.isSafeInteger(elementCount(shape))) return;
-  throw mismatch(view, `${dtype}[${shape.join(', ')}] ${sound ? 'has more than 2^53 elements' : 'is no shape'}`);
+  throw mismatch(view, `${dtype}[${shape.join(', ')}] ${sound ? 'has more than 2^53 elements' : 'is not a shape'}`);
 }
 
 /** Work of `flops` floating-point operations per element of the first result. */

@@ -140,8 +140,8 @@ export function refuseExperts({ view }: OperatorGradient, operands: readonly num
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (gates with weights of their own or behind the ` +
-      `other features, a router's weights beside its scores, or a sparse mixer)`,
+    `${view.op} ${view.name}: this form of it has no gradient (gates with separate weights or after the ` +
+      `other features, router weights next to its scores, or a sparse mixer)`,
     { node: view.name },
     'Export the experts as plain operators.',
   );

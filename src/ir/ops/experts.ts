@@ -15,7 +15,7 @@ import { differentiable, OperatorGradient } from './operator-gradient.js';
 import { quantisedExperts, quantisedExpertsGradient } from './quantised-experts-gradient.js';
 
 const DOMAIN = 'com.microsoft';
-const NOTE = 'Experts and features stay whole; inner features too where a bias joins after their sum.';
+const NOTE = 'Experts and features are not sharded; nor are inner features if a bias is added after their sum.';
 
 export const expertEntries: readonly OperatorEntry[] = [
   differentiable(
@@ -74,7 +74,7 @@ export const expertEntries: readonly OperatorEntry[] = [
       work: (view) => expertWork(view, 5, 8 / numberOf(view, 'expert_weight_bits', 4)),
       // Scales come from quantising the weights: they are not trained, whether or not the operator is written in plain ones.
       parameterInputs: [4, 7, 10],
-      note: `${NOTE} So do they where scales are per block.`,
+      note: `${NOTE} Nor are they if scales are per block.`,
     }),
     quantisedExpertsGradient,
   ),
@@ -110,7 +110,7 @@ function plainExperts(write: OperatorGradient): Experts {
 
 function entryRule(view: OperatorView): FactorRule {
   const own = expertEntries.find(({ op }) => op === view.op);
-  if (!own) throw new Error(`${view.op} is no mixture of experts`);
+  if (!own) throw new Error(`${view.op} is not a mixture of experts`);
   return own.rule(view);
 }
 

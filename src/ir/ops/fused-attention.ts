@@ -18,7 +18,7 @@ import { plainProjectedAttention } from './plain-projected-attention.js';
 
 const DOMAIN = 'com.microsoft';
 const NOTE =
-  'Keys and the features of a head stay whole; so do heads where queries, keys and values of different sizes lie in one tensor.';
+  'Keys and the features of a head are not sharded; nor are heads if one tensor packs queries and smaller keys and values.';
 
 export const fusedAttentionEntries: readonly OperatorEntry[] = [
   projectedEntry('Attention', { bias: 2, mask: 3, past: 4, scores: 5, dtype: 0 }),
@@ -36,7 +36,7 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
       rule: (view) => multiHeadRule(view, MULTI_HEAD),
       resize: resizeHeads,
       work: (view) => attentionWork(sizesOf(view, MULTI_HEAD)),
-      note: `${NOTE} With unidirectional so do queries.`,
+      note: `${NOTE} With unidirectional, neither are queries.`,
     }),
     (write) => plainMultiHead(write, sizesOf(write.view, MULTI_HEAD), MULTI_HEAD),
   ),
@@ -129,7 +129,7 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
       return { flops: projection + scores * (2 * head + 2 * valueHead + 12) };
     },
     parameterInputs: [1, 2],
-    note: `Positions and input features stay whole. ${NOTE}`,
+    note: `Positions and input features are not sharded. ${NOTE}`,
   });
   return inPlainOperators(own, (write) => plainProjectedAttention(write, sizes(write.view)));
 }

@@ -103,7 +103,7 @@ export const fusedContractionEntries: readonly OperatorEntry[] = [
       },
       work: (view) => convolution.work(view),
       parameterInputs: [1, 2],
-      note: 'Places inside a window stay whole. Where windows overlap, neighbours exchange borders.',
+      note: 'Positions inside a window are not sharded. Overlapping windows need a halo exchange with neighbours.',
     }),
     (write) => {
       const sumGradient = activationGradient(write, integers(write.view, 'activation_params') ?? []);

@@ -25,13 +25,13 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
       infer: (view) => {
         const type = operand(view, 0);
         if ((type.shape.at(-1) ?? 1) % (ofRank(view, 1, 1).shape[0] ?? 1) !== 0)
-          throw mismatch(view, 'its last dimension is no multiple of its scale');
+          throw mismatch(view, 'its last dimension is not a multiple of its scale');
         return [type];
       },
       rule: '*a (h c!), c!, *a (h c!) -> *a (h c!)',
       work: perInputElement(12),
       parameterInputs: [1],
-      note: 'The features that are normalised together stay whole.',
+      note: 'The normalised features are not sharded.',
     }),
     gatedGradient,
   ),
@@ -50,7 +50,7 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
       expansion: embedExpansion,
       work: perInputElement(1),
       parameterInputs: [2, 3, 4, 5, 6],
-      note: 'Without position_ids the table of positions stays whole: its first rows are taken.',
+      note: 'Without position_ids the table of positions is not sharded: its first rows are taken.',
     }),
     embedGradient,
   ),
@@ -66,7 +66,7 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
       },
       work: perInputElement(1),
       parameterInputs: [2, 3, 4, 5, 6],
-      note: 'Only samples are sharded: positions are counted from the first one, tables and scales are quantised whole.',
+      note: 'Only samples are sharded: positions are counted from the first one, and each table has one scale.',
     }),
     'its tables are quantised',
   ),
@@ -90,7 +90,7 @@ function skipEntry(op: string, { scales, bias, plain }: SkipResults): OperatorEn
     infer: (view) => {
       const [x, skip] = [ofRank(view, 0, 2, true), operand(view, 1)];
       if (broadcast(view, [x.shape, skip.shape]).join() !== x.shape.join())
-        throw mismatch(view, 'what is added must have the shape of its input');
+        throw mismatch(view, 'the addend must have the shape of the input');
       for (const index of [...scales, bias])
         if (view.inputs[index] && ofRank(view, index, 1).shape[0] !== x.shape.at(-1))
           throw mismatch(view, `operand ${index} does not fit the normalised dimension`);

@@ -30,7 +30,7 @@ export const fusedRotaryEntries: readonly OperatorEntry[] = ['RotaryEmbedding', 
           ? { ...view.attributes, num_heads: size('h') }
           : view.attributes,
       work: perElement(3),
-      note: 'Features of a head and the table of angles stay whole; with one offset for all samples so do positions.',
+      note: 'Features of a head and the table of angles are not sharded; with one offset for all samples nor are positions.',
     }),
     (write) => rotaryGradient(write, { cosine: 2, sine: 3, positions: 1, heads: headsOf(write.view) }),
   ),

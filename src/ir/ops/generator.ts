@@ -76,7 +76,7 @@ const entries: readonly OperatorEntry[] = [
     resize: (view, _, size) => ({ ...view.attributes, depth: constant(depthType(view), [size('d')]) }),
     indexed: oneHotOnShard,
     work: moves,
-    note: 'Its pair of values stays whole.',
+    note: 'Its pair of values is not sharded.',
   }),
   entry({
     op: 'EyeLike',
@@ -88,7 +88,7 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: 'i! j! -> i! j!',
     work: moves,
-    note: 'Whole: its diagonal is an attribute, which cannot differ between ranks.',
+    note: 'Replicated: its diagonal is an attribute, which cannot differ between ranks.',
   }),
   entry({
     op: 'ConstantOfShape',
@@ -109,7 +109,7 @@ const entries: readonly OperatorEntry[] = [
     infer: (view) => [constantType(view)],
     rule: ' -> *a!',
     work: isFree,
-    note: 'Whole: its value is an attribute. Import makes constants into weights, which are sharded.',
+    note: 'Replicated: its value is an attribute. Import turns constants into weights, which are sharded.',
   }),
   entry({
     op: 'Shape',
@@ -126,7 +126,7 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: '*a! -> r!',
     work: isFree,
-    note: 'Whole: sizes are those of the whole tensor.',
+    note: 'Replicated: sizes are those of the unsharded tensor.',
   }),
   entry({
     op: 'Size',
@@ -134,7 +134,7 @@ const entries: readonly OperatorEntry[] = [
     infer: () => [{ dtype: 'int64', shape: [] }],
     rule: '*a! -> ',
     work: isFree,
-    note: 'Whole: the size is that of the whole tensor.',
+    note: 'Replicated: the size is that of the unsharded tensor.',
   }),
   ...['RandomNormalLike', 'RandomUniformLike', 'Bernoulli', 'Multinomial'].map((op) =>
     entry({
@@ -149,7 +149,7 @@ const entries: readonly OperatorEntry[] = [
         return [{ dtype: dtypeAttribute(view, 'dtype', type.dtype), shape: type.shape }];
       },
       rule: '*x! -> *y!',
-      note: 'Whole: a shard would draw other random numbers than the whole.',
+      note: 'Replicated: shards would draw different random numbers.',
       unproven: 'Random numbers differ from run to run.',
     }),
   ),
@@ -160,7 +160,7 @@ const entries: readonly OperatorEntry[] = [
       until: 21,
       infer: (view) => [{ dtype: dtypeAttribute(view, 'dtype', 'float32'), shape: neededIntegers(view, 'shape') }],
       rule: ' -> *y!',
-      note: 'Whole: a shard would draw other random numbers than the whole.',
+      note: 'Replicated: shards would draw different random numbers.',
       unproven: 'Random numbers differ from run to run.',
     }),
   ),
@@ -223,7 +223,7 @@ function rangeOf(view: OperatorView): RangeSizes {
       'input',
       `Range ${view.name}: its length depends on data`,
       { node: view.name },
-      'Give start, limit and delta as constants, or bind the dimensions they come from with --dim.',
+      'Give start, limit and delta as constants, or bind their dimensions with --dim.',
     );
   return { dtype: first.dtype, start, limit, delta };
 }

@@ -48,8 +48,8 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
       // Sinks.
       parameterInputs: [11],
       note:
-        'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and ' +
-        'fewer keys and values lie in one tensor, or the cache is scaled per channel.',
+        'Positions (causal) and the features of a head are not sharded; nor are heads if queries and ' +
+        'fewer keys and values are in one tensor, or the cache is scaled per channel.',
     }),
     (write) => plainGroupedAttention(write, groupedSizes(write.view), totalLength(write.view)),
   ),

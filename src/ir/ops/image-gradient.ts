@@ -93,7 +93,7 @@ function attributesAlong(
       `Resize ${view.name}: it keeps the ratio ${ratio} of ${size} positions and rounds them up to ${resized}: ` +
         'there is no gradient',
       { node: view.name },
-      'Give the sizes that it makes, without keep_aspect_ratio_policy.',
+      'Give its result sizes, without keep_aspect_ratio_policy.',
     );
   return { ...attributes, scales: list([1, 1, 1, ratio]) };
 }

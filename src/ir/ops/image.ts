@@ -45,7 +45,7 @@ export const imageEntries: readonly OperatorEntry[] = [
         return { ...view.attributes, sizes: local };
       },
       work: perElement(8),
-      note: 'Dimensions whose size changes stay whole, unless each position is repeated (`nearest`, by whole numbers).',
+      note: 'Dimensions whose size changes are not sharded, unless each position is repeated (`nearest`, integer factor).',
     }),
     (write) => resizeGradient(write, resizedAxes(write.view), (axis) => isKept(write.view, axis)),
   ),
@@ -65,7 +65,7 @@ export const imageEntries: readonly OperatorEntry[] = [
       },
       linear: () => [[0]],
       work: perElement(8),
-      note: 'The positions of the image stay whole: a sample may come from anywhere.',
+      note: 'The positions of the image are not sharded: a sample may come from anywhere.',
     }),
     gridSampleGradient,
   ),

@@ -123,7 +123,7 @@ function unknownEntry(op: string, domain: string): OperatorEntry {
     },
     rule: (view) => bindRule(unshardedRuleText(view), view),
     gradient: refused('autopar does not know the operator'),
-    note: 'Unknown operator: computed whole on every rank.',
+    note: 'Unknown operator: replicated on every rank.',
   });
 }
 

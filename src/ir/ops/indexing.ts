@@ -51,7 +51,7 @@ const entries: readonly OperatorEntry[] = [
     linear: linearIn([0]),
     indexInput: 1,
     work: readsRows(1),
-    note: 'A dimension beside the axis stays whole where indices cover only a part of it.',
+    note: 'A dimension other than the axis is not sharded if indices cover only a part of it.',
   }),
   entry({
     op: 'GatherND',
@@ -74,7 +74,7 @@ const entries: readonly OperatorEntry[] = [
     },
     linear: linearIn([0]),
     work: readsRows(1),
-    note: 'The dimensions that the index tuples address stay whole.',
+    note: 'The dimensions that the index tuples address are not sharded.',
   }),
   entry({
     op: 'ReverseSequence',
@@ -94,7 +94,7 @@ const entries: readonly OperatorEntry[] = [
     },
     linear: linearIn([0]),
     work: moves,
-    note: 'Time stays whole.',
+    note: 'Time is not sharded.',
   }),
   entry({
     op: 'ScatterElements',
@@ -117,7 +117,7 @@ const entries: readonly OperatorEntry[] = [
       });
     },
     work: moves,
-    note: 'The axis stays whole unless it adds; so does a dimension that indices cover only in part.',
+    note: 'The axis is sharded only if the operator adds; a dimension that indices cover in part is not sharded.',
   }),
   entry({
     op: 'ScatterND',
@@ -136,7 +136,7 @@ const entries: readonly OperatorEntry[] = [
     indexed: (view, { x0: offset = '' }, { x0: block = 1 }) =>
       scatterRowsOnShard(view, bindRule(rowsRule(view), view), { offset, block }),
     work: moves,
-    note: 'Unless it adds, what the index tuples address stays whole, and so do the tuples: all write one result.',
+    note: 'Unless it adds, indexed dimensions and index tuples are not sharded: all write one result.',
   }),
 ];
 

@@ -35,7 +35,7 @@ export const kernelGradientEntry: OperatorEntry = entry({
     const [image, taps] = [operand(view, 0), operand(view, 1)];
     const kernel = neededIntegers(view, 'kernel_shape');
     if (image.shape.length !== taps.shape.length || kernel.length + 2 !== image.shape.length)
-      throw mismatch(view, 'image, gradient and kernel have other numbers of dimensions');
+      throw mismatch(view, 'image, gradient and kernel have different numbers of dimensions');
     const columns = (image.shape[1] ?? 1) / numberOf(view, 'group', 1);
     return [{ dtype: image.dtype, shape: [taps.shape[1] ?? 1, columns, ...kernel] }];
   },
@@ -54,7 +54,7 @@ export const kernelGradientEntry: OperatorEntry = entry({
   work: (view) => ({
     flops: 2 * elementCount(operand(view, 1).shape) * elementCount(result(view, 0).shape.slice(1)),
   }),
-  note: 'Places inside a window stay whole. Made by --train; no file holds it.',
+  note: 'Positions inside a window are not sharded. Made by --train; it occurs in no file.',
 });
 
 /** One window for each position of the gradient. */

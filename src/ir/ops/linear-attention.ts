@@ -43,7 +43,7 @@ export const linearAttentionEntries: readonly OperatorEntry[] = [
         const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
         return { flops: 6 * batch * positions * Math.max(heads, keyHeads) * head * valueHead };
       },
-      note: 'Positions stay whole, each needs the state that the one before leaves; so do the features of a head.',
+      note: 'Positions are not sharded (each needs the state of the previous one), nor are the features of a head.',
     }),
     (write) => plainLinearAttention(write, sizesOf(write.view)),
   ),
@@ -80,7 +80,7 @@ export const linearAttentionEntries: readonly OperatorEntry[] = [
         flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(2)),
       }),
       parameterInputs: [1, 2],
-      note: 'Positions stay whole: each sees those before it.',
+      note: 'Positions are not sharded: each reads the previous ones.',
     }),
     causalConvolutionGradient,
   ),

@@ -76,7 +76,7 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: '*b i! j! -> *b i! j!',
     work: (view) => ({ flops: 2 * elementCount(operand(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
-    note: 'Matrices stay whole.',
+    note: 'Matrices are not sharded.',
   }),
   entry({
     op: 'UnfoldTensor',
@@ -99,7 +99,7 @@ const entries: readonly OperatorEntry[] = [
     },
     linear: () => [[0]],
     work: moves,
-    note: 'The dimension that is unfolded stays whole.',
+    note: 'The unfolded dimension is not sharded.',
   }),
   entry({
     op: 'CDist',
@@ -113,7 +113,7 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: 'm d!, n d! -> m n',
     work: (view) => ({ flops: 3 * elementCount(result(view, 0).shape) * (operand(view, 0).shape[1] ?? 1) }),
-    note: 'Vectors stay whole: their root is taken last.',
+    note: 'Vectors are not sharded: their root is taken last.',
   }),
   entry({
     op: 'CropAndResize',
@@ -128,7 +128,7 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: 'n! c h! w!, r q!, r -> r c y! x!',
     work: perElement(8),
-    note: 'Images stay whole: a region may lie anywhere in any of them.',
+    note: 'Images are not sharded: a region may be anywhere in any of them.',
   }),
   differentiable(
     entry({
@@ -155,7 +155,7 @@ const entries: readonly OperatorEntry[] = [
         flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
       }),
       parameterInputs: [1, 3],
-      note: 'Input channels stay whole, and positions: windows overlap.',
+      note: 'Input channels and positions are not sharded: windows overlap.',
     }),
     (write) => transposedGradient(write, 3),
   ),
@@ -175,7 +175,7 @@ const entries: readonly OperatorEntry[] = [
     work: (view) => ({
       flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
     }),
-    note: 'Positions stay whole where windows overlap.',
+    note: 'Positions are not sharded if windows overlap.',
   }),
 ];
 

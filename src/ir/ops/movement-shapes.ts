@@ -11,7 +11,7 @@ export function permutation(view: OperatorView): readonly number[] {
   const order = integers(view, 'perm') ?? Array.from({ length: rank }, (_, index) => rank - 1 - index);
   const complete =
     order.length === rank && Array.from({ length: rank }, (_, axis) => axis).every((axis) => order.includes(axis));
-  if (!complete) throw mismatch(view, `perm [${order.join(', ')}] is no order of ${rank} axes`);
+  if (!complete) throw mismatch(view, `perm [${order.join(', ')}] is not an order of ${rank} axes`);
   return order;
 }
 

@@ -95,7 +95,7 @@ const entries: readonly OperatorEntry[] = [
       return { ...view.attributes, starts, ends };
     },
     work: moves,
-    note: 'A dimension that is cut stays whole, unless it is cut into equal blocks and one is taken.',
+    note: 'A sliced dimension is not sharded, unless the slice is one of several equal blocks.',
   }),
   entry({
     op: 'Split',
@@ -118,7 +118,7 @@ const entries: readonly OperatorEntry[] = [
     linear: () => [[0]],
     resize: (view, rule, size) => splitAttributes(view, rule, size),
     work: moves,
-    note: 'Unequal parts: the dimension that is split stays whole. Equal parts: each part may be sharded.',
+    note: 'Unequal parts: the split dimension is not sharded. Equal parts: each part may be sharded.',
   }),
   entry({
     op: 'Concat',
@@ -144,7 +144,7 @@ const entries: readonly OperatorEntry[] = [
     },
     linear: (view) => [presentOperands(view)],
     work: moves,
-    note: 'Unequal parts: the dimension that is joined stays whole. Equal parts: each part may be sharded.',
+    note: 'Unequal parts: the joined dimension is not sharded. Equal parts: each part may be sharded.',
   }),
   entry({
     op: 'Pad',
@@ -181,7 +181,7 @@ const entries: readonly OperatorEntry[] = [
       return text(view, 'mode', 'constant') !== 'constant' || zero ? [[0]] : [];
     },
     work: moves,
-    note: 'A dimension that is padded with its own elements stays whole.',
+    note: 'A dimension that is padded with its own elements is not sharded.',
   }),
   entry({
     op: 'Tile',
@@ -223,7 +223,7 @@ const entries: readonly OperatorEntry[] = [
     },
     linear: () => [[0]],
     work: moves,
-    note: 'The positions inside a block stay whole.',
+    note: 'The positions inside a block are not sharded.',
   }),
   entry({
     op: 'SpaceToDepth',
@@ -237,7 +237,7 @@ const entries: readonly OperatorEntry[] = [
     rule: (view) => bindRule('n c (h p!) (w q!) -> n (p! q! c) h w', view, blockSizes(view)),
     linear: () => [[0]],
     work: moves,
-    note: 'The positions inside a block stay whole.',
+    note: 'The positions inside a block are not sharded.',
   }),
 ];
 

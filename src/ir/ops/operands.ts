@@ -14,7 +14,7 @@ export function mismatch(view: OperatorView, message: string): AutoparError {
     'input',
     `${view.op} ${view.name}: ${message}; its operands are ${shapes}`,
     { node: view.name },
-    'The model is inconsistent there, or --dim binds sizes that do not go together.',
+    'The model is inconsistent there, or --dim binds sizes that do not match.',
   );
 }
 

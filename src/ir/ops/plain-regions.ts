@@ -27,7 +27,7 @@ export function plainRoiAlign(write: OperatorWriter): void {
     throw new AutoparError(
       'no-gradient',
       'input',
-      `${view.op} ${view.name}: the largest of as many samples as a region's size asks for has no gradient`,
+      `${view.op} ${view.name}: mode max with a sample count that depends on the region has no gradient`,
       { node: view.name },
       'Export the model with a sampling_ratio, or with mode avg.',
     );

@@ -45,8 +45,8 @@ export const poolingEntries: readonly OperatorEntry[] = [
           flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
         }),
         note:
-          'Places inside a window stay whole, and positions of means that leave out padding; where the places of ' +
-          'maxima are asked for, channels and positions do.',
+          'Positions inside a window are not sharded, nor are positions of means that exclude padding; with the indices of ' +
+          'maxima as a result, channels and positions are not sharded.',
       }),
       GRADIENTS[op],
     ),

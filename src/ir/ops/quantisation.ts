@@ -49,7 +49,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       ],
       rule: scaledRule,
       work: perElement(3),
-      note: 'Whole where scales are per block.',
+      note: 'Replicated if scales are per block.',
     }),
     entry({
       op: 'DequantizeLinear',
@@ -60,7 +60,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       ],
       rule: scaledRule,
       work: perElement(2),
-      note: 'Whole where scales are per block.',
+      note: 'Replicated if scales are per block.',
     }),
     entry({
       op: 'DynamicQuantizeLinear',
@@ -105,7 +105,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
         return `*b m k!, ${scales(1, 'm')}, *b k! n, ${scales(4, 'n')}, ${scales(6, 'm')} -> *b m n`;
       },
       work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
-      note: 'The contracted dimension stays whole: sums are rounded to the quantised type at once.',
+      note: 'The contracted dimension is not sharded: sums are rounded to the quantised type immediately.',
     }),
     entry({
       op: 'ConvInteger',
@@ -121,7 +121,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       resize: resizeGroups,
       work: (view) => convolutionWork(view, 1),
       parameterInputs: [1],
-      note: 'Positions stay whole where windows overlap or reach into padding.',
+      note: 'Positions are not sharded if windows overlap or reach into padding.',
     }),
     entry({
       op: 'QLinearConv',
@@ -138,7 +138,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       resize: resizeGroups,
       work: (view) => convolutionWork(view, 3),
       parameterInputs: [3, 8],
-      note: 'Input channels stay whole: sums are rounded to the quantised type at once. Positions as in Conv.',
+      note: 'Input channels are not sharded: sums are rounded to the quantised type immediately. Positions as in Conv.',
     }),
   ],
   GRADIENTS,

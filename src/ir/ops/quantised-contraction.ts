@@ -13,7 +13,7 @@ import { differentiable } from './operator-gradient.js';
 import { scaleText } from './quantisation.js';
 
 const DOMAIN = 'com.microsoft';
-const NOTE = 'The contracted dimension stays whole: sums are rounded to the quantised type at once.';
+const NOTE = 'The contracted dimension is not sharded: sums are rounded to the quantised type immediately.';
 
 const ENTRIES: readonly OperatorEntry[] = [
   entry({

@@ -79,7 +79,7 @@ const ENTRIES: readonly OperatorEntry[] = [
       return `${side.join(' ')}, ${scalars(view, 1, 4)} -> ${side.join(' ')}`;
     },
     work: perElement(12),
-    note: 'The axis stays whole: its sum is rounded to the quantised type at once.',
+    note: 'The axis is not sharded: its sum is rounded to the quantised type immediately.',
   }),
   entry({
     op: 'QLinearConcat',
@@ -102,7 +102,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     },
     rule: concatRule,
     work: moves,
-    note: 'Unequal parts: the dimension that is joined stays whole. Equal parts: each part may be sharded.',
+    note: 'Unequal parts: the joined dimension is not sharded. Equal parts: each part may be sharded.',
   }),
   entry({
     op: 'QLinearAveragePool',
@@ -123,7 +123,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     work: (view) => ({
       flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
     }),
-    note: 'Positions stay whole where windows overlap.',
+    note: 'Positions are not sharded if windows overlap.',
   }),
   entry({
     op: 'QLinearGlobalAveragePool',
@@ -140,7 +140,7 @@ const ENTRIES: readonly OperatorEntry[] = [
       return `${placed(view, image.join(' '))}, ${scalars(view, 1, 4)} -> ${placed(view, pooledImage.join(' '))}`;
     },
     work: (view) => ({ flops: elementCount(operand(view, 0).shape) }),
-    note: 'Positions stay whole: their mean is rounded to the quantised type at once.',
+    note: 'Positions are not sharded: their mean is rounded to the quantised type immediately.',
   }),
 ];
 

@@ -213,6 +213,6 @@ function tooLong(view: OperatorView, steps: number): AutoparError {
     'input',
     `node '${view.name}' (${view.op}) has ${steps} time steps; its gradient is unrolled over ${MOST_STEPS} at most`,
     { node: view.name },
-    'bind its time dimension to fewer steps (--dim), or freeze what leads to it (--frozen)',
+    'bind its time dimension to fewer steps (--dim), or freeze the parameters before it (--frozen)',
   );
 }

@@ -55,7 +55,7 @@ const entries: readonly OperatorEntry[] = [
         return { flops: 2 * first * second * weights };
       },
       parameterInputs: [1, 2, 3, 7],
-      note: 'Only the batch is sharded: each step needs the whole hidden state of the step before.',
+      note: 'Only the batch is sharded: each step needs the unsharded hidden state of the previous step.',
     }),
   ),
   entry({
@@ -85,7 +85,7 @@ const entries: readonly OperatorEntry[] = [
       return { flops: 2 * steps * batch * weights };
     },
     parameterInputs: [1, 2, 3],
-    note: 'Whole: every step is quantised by the largest value of the whole batch.',
+    note: 'Replicated: every step is quantised by the largest value of the batch.',
   }),
 ];
 

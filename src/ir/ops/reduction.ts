@@ -34,7 +34,12 @@ const ROWS: readonly ReductionRow[] = [
   { op: 'ReduceL2', mark: '%', flops: 2, body: root },
   { op: 'ReduceLogSum', mark: '%', flops: 1, body: logarithm },
   { op: 'ReduceLogSumExp', mark: '%', flops: 10, body: logSumExp },
-  { op: 'ReduceProd', mark: '!', flops: 1, note: 'Reduced dimensions stay whole: there is no collective product.' },
+  {
+    op: 'ReduceProd',
+    mark: '!',
+    flops: 1,
+    note: 'Reduced dimensions are not sharded: there is no collective product.',
+  },
 ];
 
 const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, body, note }) =>
@@ -63,7 +68,7 @@ const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, b
     work: perInputElement(flops),
     ...(body === mean ? { ratio: meanRatio } : {}),
     ...(body ? { expansion: (view: OperatorView) => expansionOf(view, body) } : {}),
-    ...(mark === '%' ? { note: 'Reduced dimensions of integers stay whole: they round.' } : {}),
+    ...(mark === '%' ? { note: 'Reduced dimensions of integers are not sharded: they round.' } : {}),
     ...(note ? { note } : {}),
   }),
 );

@@ -43,7 +43,7 @@ const entries: readonly OperatorEntry[] = [
     rule: 'n! c h! w!, r q!, r -> r c y! x!',
     linear: (view) => (text(view, 'mode', 'avg') === 'avg' ? [[0]] : []),
     work: perElement(32),
-    note: 'Images stay whole: a region may lie anywhere in any of them.',
+    note: 'Images are not sharded: a region may be anywhere in any of them.',
   }),
   entry({
     op: 'MaxRoiPool',
@@ -58,7 +58,7 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: 'n! c h! w!, r q! -> r c y! x!',
     work: perElement(16),
-    note: 'Images stay whole: a region may lie anywhere in any of them.',
+    note: 'Images are not sharded: a region may be anywhere in any of them.',
   }),
   entry({
     op: 'AffineGrid',
@@ -77,7 +77,7 @@ const entries: readonly OperatorEntry[] = [
     linear: () => [[0]],
     resize: (view, _, size) => ({ ...view.attributes, size: [size('n'), ...neededIntegers(view, 'size').slice(1)] }),
     work: perElement(6),
-    note: 'Positions stay whole: they are fractions of the whole size.',
+    note: 'Positions are not sharded: they are fractions of the unsharded size.',
   }),
   entry({
     op: 'DeformConv',
@@ -109,7 +109,7 @@ const entries: readonly OperatorEntry[] = [
       flops: 10 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
     }),
     parameterInputs: [1, 3],
-    note: 'Positions stay whole: every window looks where its offsets send it. Channels too where groups of two kinds cross.',
+    note: 'Positions are not sharded: offsets move every window. Nor are channels if the two kinds of groups cross.',
   }),
   entry({
     op: 'Col2Im',
@@ -131,7 +131,7 @@ const entries: readonly OperatorEntry[] = [
     },
     linear: () => [[0]],
     work: perInputElement(1),
-    note: 'Positions and blocks stay whole: blocks overlap.',
+    note: 'Positions and blocks are not sharded: blocks overlap.',
   }),
   entry({
     op: 'MaxUnpool',
@@ -139,7 +139,7 @@ const entries: readonly OperatorEntry[] = [
     constantInputs: [{ index: 2, attribute: 'output_shape', form: 'ints' }],
     infer: (view) => {
       const { dtype, shape } = ofRank(view, 0, 3, true);
-      if (operand(view, 1).shape.join() !== shape.join()) throw mismatch(view, 'it must have one place per value');
+      if (operand(view, 1).shape.join() !== shape.join()) throw mismatch(view, 'it must have one index per value');
       const given = integers(view, 'output_shape');
       if (given) return [{ dtype, shape: given }];
       const kernel = neededIntegers(view, 'kernel_shape');
@@ -162,7 +162,7 @@ const entries: readonly OperatorEntry[] = [
       return given ? { ...view.attributes, output_shape: [size('n'), ...given.slice(1)] } : view.attributes;
     },
     work: moves,
-    note: 'Channels and positions stay whole: places count through the whole image.',
+    note: 'Channels and positions are not sharded: indices count through the image.',
   }),
   entry({
     op: 'CenterCropPad',
@@ -187,7 +187,7 @@ const entries: readonly OperatorEntry[] = [
       shape: croppedAxes(view).map(([axis, old]) => (rule.factors.has(`a${axis}`) ? size(`a${axis}`) : old)),
     }),
     work: moves,
-    note: 'A dimension that is cropped or padded stays whole.',
+    note: 'A cropped or padded dimension is not sharded.',
   }),
 ];
 

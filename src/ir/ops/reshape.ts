@@ -36,7 +36,7 @@ const entries: readonly OperatorEntry[] = [
     }),
     work: isFree,
     isView: true,
-    note: 'Neighbouring dimensions whose sizes have no common divisor with the new ones stay whole.',
+    note: 'Neighbouring dimensions whose sizes have no common divisor with the new ones are not sharded.',
   }),
   entry({
     op: 'Flatten',

@@ -34,7 +34,7 @@ export function gridSampleGradient(write: OperatorGradient): void {
       'input',
       `${view.op} ${view.name}: sampling by cubic curves has no gradient`,
       { node: view.name },
-      'export the model with mode linear, or freeze what leads there (--frozen)',
+      'export the model with mode linear, or freeze the parameters before it (--frozen)',
     );
   const isNearest = mode === 'nearest';
   const axes = sizes.map((size, axis) => alongAxis(write, { size, component: sizes.length - 1 - axis, isNearest }));

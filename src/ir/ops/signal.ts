@@ -40,7 +40,7 @@ const entries: readonly OperatorEntry[] = [
       const { length } = transform(view);
       return { flops: 5 * elementCount(operand(view, 0).shape) * Math.max(1, Math.log2(length)) };
     },
-    note: 'The axis stays whole: each frequency needs every sample.',
+    note: 'The axis is not sharded: each frequency needs every sample.',
   }),
   entry({
     op: 'STFT',
@@ -62,7 +62,7 @@ const entries: readonly OperatorEntry[] = [
     rule: (view) => `b t! ${operand(view, 0).shape.length === 3 ? 'p!' : ''}, _, w!, _ -> b f! k! q!`,
     linear: (view) => (view.inputs[2] ? [[0], [2]] : [[0]]),
     work: perElement(20),
-    note: 'Samples stay whole: frames overlap.',
+    note: 'Samples are not sharded: frames overlap.',
   }),
   ...['BlackmanWindow', 'HammingWindow', 'HannWindow'].map((op) =>
     entry({
@@ -76,7 +76,7 @@ const entries: readonly OperatorEntry[] = [
       },
       rule: ' -> w!',
       work: perElement(10),
-      note: 'Whole: its period is the length of the whole.',
+      note: 'Replicated: its period is the unsharded length.',
     }),
   ),
   entry({
@@ -92,7 +92,7 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: ' -> f! m!',
     work: perElement(4),
-    note: 'Whole: its bands divide the whole range of frequencies.',
+    note: 'Replicated: its bands divide the full range of frequencies.',
   }),
 ];
 

@@ -38,7 +38,7 @@ const entries: readonly OperatorEntry[] = [
       const length = shape[axisOf(view, 'axis', shape.length, -1)] ?? 1;
       return { flops: elementCount(shape) * Math.ceil(Math.log2(length + 1)) };
     },
-    note: 'The axis stays whole: its largest values may lie anywhere.',
+    note: 'The axis is not sharded: its largest values may be anywhere.',
   }),
   ...['ArgMax', 'ArgMin'].map((op) =>
     entry({
@@ -86,7 +86,7 @@ const entries: readonly OperatorEntry[] = [
       },
       linear: () => linear,
       work: perInputElement(1),
-      note: 'The axis stays whole: each value needs all before it.',
+      note: 'The axis is not sharded: each value needs all previous ones.',
       ...more,
     }),
   ),

@@ -122,7 +122,7 @@ function sizesOf({ dtype, shape }: Weight): Pick<Parameter, 'dtype' | 'shape' | 
 
 function weightOf(graph: Graph, name: string): Weight {
   const weight = graph.weights.get(name);
-  if (!weight) throw new Error(`${name} is no weight of graph ${graph.name}`);
+  if (!weight) throw new Error(`${name} is not a weight of graph ${graph.name}`);
   return weight;
 }
 
@@ -135,8 +135,8 @@ function trainability(
   { trainable = [], frozen = [] }: ParameterOptions,
 ): Pick<Parameter, 'trainable' | 'why'> {
   if (!isFloating(weight.dtype)) return { trainable: false, why: `${weight.dtype} has no gradient` };
-  if (aliases.some((name) => matchesAny(trainable, name))) return { trainable: true, why: 'told by --trainable' };
-  if (aliases.some((name) => matchesAny(frozen, name))) return { trainable: false, why: 'told by --frozen' };
+  if (aliases.some((name) => matchesAny(trainable, name))) return { trainable: true, why: 'set by --trainable' };
+  if (aliases.some((name) => matchesAny(frozen, name))) return { trainable: false, why: 'set by --frozen' };
   if (weights.some((name) => kinds.get(name) === 'parameter')) return { trainable: true, why: STATED_BY_EXPORTER };
   const place = places.find(isNatural);
   if (place) return { trainable: true, why: `${NOUNS[place.use] ?? 'operand'} of ${place.op}` };
@@ -189,7 +189,7 @@ function decisionsOf(
   return [...together, ...apart];
 }
 
-const UNTIED = 'told by --untie';
+const UNTIED = 'set by --untie';
 
 /** The file's names of a weight that has another name or form in the graph. */
 export function fileNames({ weights }: Graph, weight: string): readonly string[] {

@@ -28,16 +28,16 @@ function untie(tied: readonly Tied[], name: string): readonly Tied[] {
   const { members } = found;
   const own = members.filter(({ unit }) => unit.name === name);
   const all = own.length === 0 || name === parameterName(found);
-  const why = 'told by --untie';
+  const why = 'set by --untie';
   if (members.length === 1) {
     const parts = members.flatMap(({ unit }) => scattered(unit));
     if (parts.length < 2)
       throw new AutoparError(
         'tie-mismatch',
         'usage',
-        `--untie ${name}: it has one place only`,
+        `--untie ${name}: the parameter has one use only`,
         { tensor: name },
-        'autopar inspect MODEL --parameters lists what is shared',
+        'autopar inspect MODEL --parameters lists shared parameters',
       );
     return replaced(
       tied,
@@ -75,7 +75,7 @@ function tie(graph: Graph, tied: readonly Tied[], text: string): readonly Tied[]
     ...a.members,
     ...b.members.map((member) => ({ ...member, isTransposed: member.isTransposed !== isTransposed })),
   ];
-  return replaced(tied, a, [{ members, why: 'told by --tie' }]).filter((item) => item !== b);
+  return replaced(tied, a, [{ members, why: 'set by --tie' }]).filter((item) => item !== b);
 }
 
 /** Names may hold an equals sign: the text is split where both sides are names, else at the first sign. */

@@ -155,7 +155,7 @@ class PlacementWriter {
 
   private redirect(name: string, place: WeightPlace): void {
     const node = this.nodeOf.get(place.node);
-    if (!node) throw new Error(`${place.node} is no operator of the graph`);
+    if (!node) throw new Error(`${place.node} is not an operator of the graph`);
     const found = this.operands.get(node.name) ?? new Map<number, string>();
     found.set(place.operand, this.carry(name, place, node));
     this.operands.set(node.name, found);

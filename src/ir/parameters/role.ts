@@ -57,9 +57,8 @@ export function parameterRole(facts: RoleFacts): RoleVerdict {
   const values = facts.values();
   if (values?.made) return state(values.made);
   const still = values === null || values.uniform;
-  if (place.use === 'scores' && still) return state('a mask: added to what a softmax normalises');
-  if (place.use === 'start' && still && traced)
-    return state('the state that a recurrence begins with, all elements equal');
+  if (place.use === 'scores' && still) return state('a mask: added to operands of a softmax');
+  if (place.use === 'start' && still && traced) return state('the initial state of a recurrence, all elements equal');
   return parameter(`${MEETS[place.use] ?? 'operand'} ${place.op}`);
 }
 
@@ -67,14 +66,14 @@ export function parameterRole(facts: RoleFacts): RoleVerdict {
 export const LITERAL = 'a literal, or computed from literals';
 /** A module's own name, with dots: exporters make up names without, or with slashes. */
 export const DOTTED = /^[A-Za-z_]\w*(\.\w+)+$/;
-export const STATED_BY_EXPORTER = 'said by the exporter';
+export const STATED_BY_EXPORTER = 'stated by the exporter';
 
 function naturalVerdict(facts: RoleFacts, natural: readonly ParameterPlace[]): RoleVerdict {
   const { places } = facts;
   const [first] = natural;
   if (places.every(({ use }) => use === 'statistics')) return buffer(`running statistics of ${first?.op}`);
   if (places.every((place) => normalisesGroups(place, facts)) && facts.values()?.uniform)
-    return constant('a helper of a group normalisation: the operator wants a scale and a bias');
+    return constant('a helper of a group normalisation, which requires a scale and a bias');
   const weight = natural.find(({ use }) => use !== 'statistics');
   return parameter(weight ? `${NOUNS[weight.use] ?? 'operand'} of ${weight.op}` : STATED_BY_EXPORTER);
 }
@@ -83,7 +82,7 @@ function placelessReason(places: readonly ParameterPlace[]): string {
   const standard = places.find(({ use }) => use === 'standard');
   if (standard) return 'it standardises an input of the model';
   const ops = [...new Set(places.map(({ op }) => op))];
-  return ops.length > 0 ? `no place of a weight (${ops.join(', ')})` : 'no operator reads it';
+  return ops.length > 0 ? `not a weight operand (${ops.join(', ')})` : 'no operator reads it';
 }
 
 /** Exporters write a normalisation over groups of channels as one over channels of data that is reshaped, and reshape back. */

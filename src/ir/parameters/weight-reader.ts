@@ -31,7 +31,7 @@ export class WeightReader {
       `external data file ends after ${source.offset + offset + count} bytes, but a tensor reaches to byte ` +
         `${source.offset + source.length}`,
       { file: source.file },
-      'the file changed since the model was read; copy it again',
+      'the file changed after the model was read; copy it again',
     );
   }
 

@@ -266,6 +266,6 @@ function noTensorOutput(tensor: string, { kind }: Value): AutoparError {
     'input',
     `output '${tensor}' is ${what}, which autopar does not handle`,
     { tensor },
-    'return tensors as outputs of their own',
+    'return the tensors as separate outputs',
   );
 }

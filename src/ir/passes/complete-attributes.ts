@@ -49,7 +49,7 @@ const COMPLETIONS: Readonly<Record<string, AttributeCompletion>> = {
         'input',
         `Reshape ${view.name}: [${shape.join(', ')}] does not reshape to [${numbers(view.attributes['shape']).join(', ')}]`,
         { node: view.name },
-        'The model is inconsistent there, or --dim binds sizes that do not go together.',
+        'The model is inconsistent there, or --dim binds sizes that do not match.',
       );
     }
     return filled.includes(0) ? { ...rest, allowzero: 1, shape: filled } : { ...rest, shape: filled };

@@ -250,9 +250,9 @@ export function tooManyDimensions({ name }: SourceValue, rank: number, file: str
   return new AutoparError(
     'tensor-size',
     'input',
-    `input '${name}' has ${rank} dimensions; ${MOST_DIMENSIONS} is the most there can be`,
+    `input '${name}' has ${rank} dimensions; ${MOST_DIMENSIONS} is the maximum`,
     { file, tensor: name },
-    'the file is damaged, or its exporter at fault; reshape the input',
+    'the file is damaged, or its exporter is wrong; reshape the input',
   );
 }
 
@@ -262,7 +262,7 @@ function noTensor({ name }: SourceValue, file: string): AutoparError {
     'input',
     `input '${name}' is a sequence, an optional or a map, or has no type at all`,
     { file, tensor: name },
-    'autopar takes tensors: give the elements as inputs of their own',
+    'autopar takes tensors: give the elements as separate inputs',
   );
 }
 

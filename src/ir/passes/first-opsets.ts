@@ -127,7 +127,7 @@ function tooOld(node: SourceNode, context: RewriteContext): never {
   throw new AutoparError(
     'opset-too-old',
     'input',
-    `node '${node.name || node.op}' is ${node.op} of opset ${node.opset}, which had another form`,
+    `node '${node.name || node.op}' is ${node.op} of opset ${node.opset}, which has an older form`,
     { file: context.file, node: node.name || node.op },
     'convert the model with onnx.version_converter, or export it again',
   );

@@ -398,7 +398,7 @@ export class ConstantFolder {
     return new AutoparError(
       'absent-weight',
       'input',
-      `the value of '${constant.name}' is needed to plan, but ` +
+      `planning needs the value of '${constant.name}', but ` +
         `${data ? `'${data.location}', which holds it, ${problemText(data)}` : 'the file does not hold it'}`,
       { file: this.file, tensor: constant.name },
       'give the value with --const NAME=F.npy, or put the model’s data files next to it',
@@ -410,10 +410,10 @@ export class ConstantFolder {
     return new AutoparError(
       'constant-too-large',
       'input',
-      `the value of '${constant.name}' is needed to plan, and it takes ${bytes} bytes; autopar computes constants ` +
-        `of up to ${LARGEST_CONSTANT} bytes, ${4 * LARGEST_CONSTANT} together`,
+      `planning needs the value of '${constant.name}', which takes ${bytes} bytes; autopar computes constants ` +
+        `of up to ${LARGEST_CONSTANT} bytes, ${4 * LARGEST_CONSTANT} in total`,
       { file: this.file, tensor: constant.name, ...(operator === undefined ? {} : { node: operator }) },
-      'shapes, axes and conditions that follow from so large a value are mostly a mistake of the exporter; make ' +
+      'shapes, axes and conditions from so large a value are mostly a mistake of the exporter; make ' +
         'it an input of the model',
     );
   }

@@ -30,23 +30,23 @@ export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): stri
       ? [
           `the file lacks the running statistics of ${counted(modules.length, 'module', 'modules')} that ` +
             `${modules.length === 1 ? 'was' : 'were'} exported (${some(modules)}): BatchNormalization was folded ` +
-            'into other weights or left out',
+            'into other weights or removed',
         ]
       : []),
     ...(computed.length > 0
       ? [
           `kernel and bias of ${counted(computed.length, 'convolution', 'convolutions')} were computed by the ` +
-            `exporter (${some(computed)}), as when it folds BatchNormalization into them`,
+            `exporter (${some(computed)}), for example by folding BatchNormalization`,
         ]
       : []),
     ...(identities.length > 0
       ? [
           `${counted(identities.length, 'Identity', 'Identities')} called dropout ` +
-            `(${some(identities.map(({ name }) => name))}) ${identities.length === 1 ? 'keeps' : 'keep'} no ratio`,
+            `(${some(identities.map(({ name }) => name))}) ${identities.length === 1 ? 'has' : 'have'} no ratio`,
         ]
       : []),
   ];
-  return parts.length > 0 ? `${parts.join('; ')}; training goes on from what the file has` : null;
+  return parts.length > 0 ? `${parts.join('; ')}; training starts from the values of the file` : null;
 }
 
 /** Kernels with made-up names whose biases have such too, in a file that keeps modules' names. */

@@ -78,10 +78,7 @@ function checkCounts(view: OperatorView, { inputs }: FactorRule, results: number
 
 function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
   if (shape.length > MOST_DIMENSIONS)
-    throw mismatch(
-      view,
-      `its result would have ${shape.length} dimensions, and ${MOST_DIMENSIONS} is the most there can be`,
-    );
+    throw mismatch(view, `its result would have ${shape.length} dimensions, and ${MOST_DIMENSIONS} is the maximum`);
   if (shape.every((size) => Number.isSafeInteger(size) && size >= 0)) return;
   throw mismatch(view, `its result would be ${dtype}[${shape.join(', ')}]`);
 }
@@ -104,10 +101,10 @@ export function dataDependent(
   return new AutoparError(
     'data-dependent-shape',
     'input',
-    `node '${name}' (${op}): ${what} depends on the data, so the program cannot be planned`,
+    `node '${name}' (${op}): ${what} depends on the data, which a static plan cannot follow`,
     { file, node: name },
     given.length > 0
-      ? `fix what it is computed from: ${given.join(' ')}${more}; or export with fixed sizes`
+      ? `fix its inputs: ${given.join(' ')}${more}; or export with fixed sizes`
       : 'make it a constant: bind dimensions with --dim, give the weights their values, or export with fixed sizes',
   );
 }
@@ -123,7 +120,7 @@ export async function inferUnknown(unknown: UnknownOperator): Promise<readonly (
     throw new AutoparError(
       'unknown-operator',
       'input',
-      `node '${view.name}' is ${view.domain ? `${view.domain}.` : ''}${view.op}, which autopar does not know, the ` +
+      `node '${view.name}' is ${view.domain ? `${view.domain}.` : ''}${view.op}, an unknown operator; the ` +
         `file does not state the shapes of its results, and ONNX Runtime does not run it: ${reason}`,
       { file: unknown.file, node: view.name },
       'state its result shapes in the file (value_info), or export without this operator',

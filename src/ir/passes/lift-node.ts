@@ -131,9 +131,9 @@ class Lifting {
       for (const { axis, minor } of batchPlaces(digits ?? [])) {
         const found = factorPlace(this.rule.inputs[index]?.[axis] ?? [], this.rule, minor);
         if (!found)
-          return `dimension ${axis} of its operand ${index}, which holds the batch, meets one that has nothing to do with it`;
+          return `dimension ${axis} of its operand ${index}, which holds the batch, meets a dimension that does not`;
         if (EFFECT[found.factor.kind] === 'lost')
-          return `it works along dimension ${axis} of its operand ${index}, which holds the batch`;
+          return `it operates along dimension ${axis} of its operand ${index}, which holds the batch`;
         const known = this.places.get(found.factor.name);
         if (known !== undefined && known !== found.minor) return 'its operands hold the batch in different places';
         this.places.set(found.factor.name, found.minor);
@@ -217,7 +217,7 @@ class Lifting {
     const lacking = wanted.find(({ operand }) =>
       this.rule.inputs[operand]?.some((names) => names.some((name) => joined.includes(name))),
     );
-    if (lacking) return `it sums over samples that its operand ${lacking.operand} does not tell apart`;
+    if (lacking) return `it sums over samples that its operand ${lacking.operand} does not distinguish`;
     const sums = (name: string) =>
       SUMMING.has(this.entry.family) || this.rule.factors.get(name)?.kind === 'contracting';
     const spread = joined.filter((name) => !sums(name));

@@ -302,7 +302,7 @@ function constantValue(node: SourceNode, context: RewriteContext): ConstantTenso
     `node '${node.name || resultOf(node)}' is a Constant that holds ` +
       `${Object.keys(node.attributes).join(', ') || 'no value'}; numeric tensors are handled`,
     { file: context.file, node: node.name },
-    'strings and sparse tensors must not reach the computation',
+    'the computation must not use strings and sparse tensors',
   );
 }
 

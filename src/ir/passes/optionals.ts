@@ -32,7 +32,7 @@ export const optionalRewrites: Readonly<Record<string, Rewrite>> = {
         'input',
         `node '${node.name || node.op}' (${node.op}) reads an optional that has no value`,
         { file: context.file, node: node.name || node.op },
-        'read it only where OptionalHasElement says that it has one',
+        'read it only if OptionalHasElement is true',
       );
     }
     if (result) context.alias(result, value);

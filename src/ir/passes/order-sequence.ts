@@ -60,7 +60,7 @@ export function zigzagAttention(
   ranks: number,
 ): { readonly attention: ReadonlySet<string> } | { readonly reason: string; readonly node?: string } {
   const causal = causalAttention(graph);
-  if (causal.size === 0) return { reason: 'no attention of the model has a causal mask alone' };
+  if (causal.size === 0) return { reason: 'no attention of the model has only a causal mask' };
   const starts = sequenceDimensions(graph);
   const inside = starts.find(({ input }) => !graph.inputs.includes(input));
   if (inside) return { reason: `the sequence begins at ${inside.input}, inside the model` };

@@ -68,9 +68,9 @@ function withoutOutputs(file: string): AutoparError {
   return new AutoparError(
     'no-outputs',
     'input',
-    'the graph returns nothing, so there is nothing to compute',
+    'the graph has no outputs',
     { file },
-    'name its results as outputs of the graph, and export the model again',
+    'declare its results as outputs of the graph, and export the model again',
   );
 }
 
@@ -153,7 +153,7 @@ function cyclic(
   return new AutoparError(
     'cyclic-graph',
     'input',
-    `nodes need each other's results: ${[...shown, shown[0] ?? ''].join(' → ')}`,
+    `nodes form a cycle: ${[...shown, shown[0] ?? ''].join(' → ')}`,
     { file, node: names[0] ?? '' },
     'an ONNX graph has no cycles; loops over time are Loop or Scan operators',
   );

@@ -52,7 +52,7 @@ export function resizeNotes(graph: Graph): readonly string[] {
   if (!summing) return [];
   return [
     `node '${summing.name}' sums over the samples: a constant by which the exporter divides such sums (1 / batch) ` +
-      'keeps its old value',
+      'is not changed',
   ];
 }
 
@@ -97,7 +97,7 @@ class Resizing {
     if (ranked && entry?.family === 'sort')
       throw this.ambiguous(
         node,
-        'it ranks or counts over all samples, which sizes of the file (a capacity) may rest on',
+        'it ranks or counts over all samples, and sizes of the file (a capacity) may depend on them',
       );
     const attributes =
       factors.size > 0 && entry?.resize
@@ -168,7 +168,7 @@ class Resizing {
         throw new AutoparError(
           'batch-constant',
           'input',
-          `constant '${name}', which node '${reader}' reads, differs from sample to sample, so it cannot be made ` +
+          `constant '${name}', which node '${reader}' reads, differs from sample to sample, and cannot be made ` +
             `for a batch of ${this.after}`,
           { node: reader, tensor: name },
           'export the model with a dynamic batch dimension and bind it with --dim',
@@ -258,7 +258,7 @@ class Resizing {
       `the batch cannot be changed from ${this.before} to ${this.after}: it is lost at node '${node.name}' ` +
         `(${node.op}): ${reason}`,
       { node: node.name },
-      'export the model with a dynamic batch dimension and bind it with --dim, or export it at the batch you want',
+      'export the model with a dynamic batch dimension and bind it with --dim, or export it at the wanted batch',
     );
   }
 }

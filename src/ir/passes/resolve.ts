@@ -117,7 +117,7 @@ class ResolveWalk {
     });
     const notes = [...this.unknown].map(
       ([op, count]) =>
-        `${op} is unknown to autopar: ${count === 1 ? 'its node is' : `its ${count} nodes are`} computed whole on every rank`,
+        `${op} is unknown to autopar: ${count === 1 ? 'its node is' : `its ${count} nodes are`} replicated on every rank`,
     );
     return { drafts: this.operators.drafts, inputs, outputs, folder: this.folder, notes };
   }
@@ -171,7 +171,7 @@ class ResolveWalk {
         throw new AutoparError(
           'unsupported-input',
           'input',
-          `input '${name}' is no tensor of numbers`,
+          `input '${name}' is not a tensor of numbers`,
           { file: this.options.file, tensor: name },
           'sequences, maps and strings are not handled',
         );

@@ -149,7 +149,7 @@ function outside(node: SourceNode, what: string, length: number, context: Rewrit
   return new AutoparError(
     'sequence-index',
     'input',
-    `node '${node.name || node.op}' (${node.op}) wants ${what} of a sequence of ${length}`,
+    `node '${node.name || node.op}' (${node.op}) reads ${what} of a sequence of ${length}`,
     { file: context.file, node: node.name },
   );
 }

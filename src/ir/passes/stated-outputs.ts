@@ -24,7 +24,7 @@ export function checkStatedOutputs(
       throw new AutoparError(
         'shape-mismatch',
         'input',
-        `the file says that output '${name}' is ${dtype}, but it is computed as ${type.dtype}`,
+        `the file declares that output '${name}' is ${dtype}, but it is computed as ${type.dtype}`,
         { file, tensor: name },
         'the model is inconsistent; export it again',
       );
@@ -35,6 +35,6 @@ export function checkStatedOutputs(
         shape.some((size, axis) => typeof size === 'number' && size > 0 && size !== type.shape[axis]));
     if (!differs) return [];
     const text = shape.map((size) => size ?? '?').join(', ');
-    return [`the file says that output ${name} is [${text}], but it is computed as [${type.shape.join(', ')}]`];
+    return [`the file declares that output ${name} is [${text}], but it is computed as [${type.shape.join(', ')}]`];
   });
 }

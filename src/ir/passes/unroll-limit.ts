@@ -11,7 +11,8 @@ const UNROLL_LIMIT = 20_000;
 /** Counts nodes that `node` becomes. Throws `loop-too-long` where the model's limit is passed; `when` states at which point. */
 export function countUnrolled(node: SourceNode, nodes: number, when: string, context: RewriteContext): void {
   const total = context.countUnrolled(nodes);
-  if (total > UNROLL_LIMIT) throw tooLong(node, `${when}, where the model's loops have become ${total} nodes`, context);
+  if (total > UNROLL_LIMIT)
+    throw tooLong(node, `${when}, where the model's unrolled loops have ${total} nodes`, context);
 }
 
 /** Throws where the iterations together exceed the limit of unrolling. */
@@ -27,6 +28,6 @@ function tooLong(node: SourceNode, what: string, context: RewriteContext): Autop
     'input',
     `node '${node.name || node.op}' (${node.op}) ${what}; autopar unrolls the loops of a model to at most ${UNROLL_LIMIT} nodes`,
     { file: context.file, node: node.name || node.op },
-    'export fewer iterations, or the loop as the operator that it stands for (LSTM, CumSum, …)',
+    'export fewer iterations, or the loop as one operator (LSTM, CumSum, …)',
   );
 }

@@ -93,7 +93,7 @@ export function checkBody({ node, graph }: SubgraphBody, takes: number, makes: n
   throw refusedControl(
     node,
     context,
-    `wants a body of ${takes} inputs and ${makes} outputs, but has one of ${graph.inputs.length} and ${graph.outputs.length}`,
+    `needs a body of ${takes} inputs and ${makes} outputs, but has one of ${graph.inputs.length} and ${graph.outputs.length}`,
     'the file is damaged or was edited; export the model again',
   );
 }
@@ -189,7 +189,7 @@ async function goesOn(
   const value = await context.valueOf(condition);
   if (value) return value.data[0] !== 0;
   const when = iteration === 0 ? '' : ` after iteration ${iteration - 1}`;
-  throw dependent(node, context, `goes on while a condition holds that depends on the data${when}`);
+  throw dependent(node, context, `has a condition that depends on the data${when}`);
 }
 
 /** Whether the body leaves the condition as it is, so that only the trip count ends the loop. */

@@ -50,7 +50,7 @@ export function readNpy(bytes: Uint8Array, name: string): ConstantTensor {
   if (!(bytes.byteLength - start >= expected)) {
     throw bad(
       name,
-      `is cut: ${dtype} [${shape.join(', ')}] needs ${expected} bytes, ${bytes.byteLength - start} are there`,
+      `is truncated: ${dtype} [${shape.join(', ')}] needs ${expected} bytes, ${bytes.byteLength - start} are there`,
     );
   }
   let data: Uint8Array = bytes.slice(start, start + expected);

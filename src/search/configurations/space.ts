@@ -101,18 +101,17 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
   const no = (reason: string): Combination => ({ degrees, microBatches: [], reason });
   if (pp > facts.layers) return no(`pp ${pp} needs ${pp} layers, and the model has ${facts.layers}`);
   if (decided.tp === undefined && tp > perNode)
-    return no(`tp ${tp} leaves the node of ${perNode} devices; looked at with --tp ${tp} alone`);
+    return no(`tp ${tp} exceeds the node of ${perNode} devices; searched only with --tp ${tp}`);
   if (facts.heads !== null && tp > facts.heads && decided.tp === undefined)
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
   if (globalBatch % dp !== 0) return no(`dp ${dp} does not divide the global batch of ${globalBatch}`);
   const sizes = microBatchesOf(globalBatch / dp, options);
-  if (sizes.length === 0)
-    return no(`the micro-batches asked for do not divide a batch of ${globalBatch / dp} on each rank of dp`);
+  if (sizes.length === 0) return no(undivided(globalBatch / dp, options));
   const built = sizes.filter((size) => !options.unbuilt?.has(size));
   if (built.length === 0) return no(options.unbuilt?.get(sizes[0] ?? 1) ?? '');
   if (pp === 1 && (decided.virtualStages ?? 1) > 1)
-    return no(`${decided.virtualStages} virtual stages are chunks that take turns with other stages, and pp is 1`);
+    return no(`${decided.virtualStages} virtual stages need a pipeline, and pp is 1`);
   const microBatches = built.filter((size) => schedules(pp, globalBatch / (dp * size), options).length > 0);
   return microBatches.length > 0 ? { degrees, microBatches, reason: null } : no(noSchedule(pp, built, options, dp));
 }
@@ -140,6 +139,15 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
   return divisors(samples).filter(
     (size) => (microBatch ?? size) === size && (count ?? samples / size) === samples / size,
   );
+}
+
+/** Why the given micro-batches do not make a replica's batch. */
+function undivided(samples: number, { decided: { microBatch, microBatches } }: SpaceOptions): string {
+  if (microBatch === undefined)
+    return `${microBatches} micro-batches do not divide the per-replica batch of ${samples}`;
+  return microBatches === undefined
+    ? `micro-batch ${microBatch} does not divide the per-replica batch of ${samples}`
+    : `micro-batch ${microBatch} · ${microBatches} micro-batches is not the per-replica batch of ${samples}`;
 }
 
 /** The order of the mesh's axes, and whether norms are sharded along the sequence over tp; fields left out are as usual. */

@@ -20,7 +20,7 @@ export function readMeshes(text: string): readonly MeshDegrees[] {
   const stages = text.split('|').map((part): MeshDegrees => {
     const own = part.trim();
     if (!MESH.test(own))
-      throw refused(text, own === '' ? 'a stage has no mesh' : `"${own}" is no mesh of dp, sp, tp and ep`);
+      throw refused(text, own === '' ? 'a stage has no mesh' : `"${own}" is not a mesh of dp, sp, tp and ep`);
     const sizes = [...own.matchAll(AXIS)].map(([, axis = '', size]) => [axis, Number(size)] as const);
     const twice = sizes.find(([axis], index) => sizes.findIndex(([other]) => other === axis) < index);
     if (twice) throw refused(text, `"${own}" gives ${twice[0]} twice`);
@@ -55,7 +55,7 @@ export function checkMeshes(text: string, stages: readonly MeshDegrees[], device
   const [first = []] = meshSizes(stages);
   const own = rankAxes(first).reduce((product, [, size]) => product * size, 1);
   if (own === devices) return;
-  throw refused(text, `stage 0 (${sizesText(first)}) has ${own} devices, and there are ${devices} a stage`);
+  throw refused(text, `stage 0 (${sizesText(first)}) has ${own} devices, not ${devices}`);
 }
 
 function refused(text: string, why: string): AutoparError {
@@ -64,8 +64,8 @@ function refused(text: string, why: string): AutoparError {
     'usage',
     `--meshes "${text}": ${why}`,
     {},
-    'give each stage of dp, sp and tp what it has, with a bar between stages and as many devices on each, such as ' +
+    'give the dp, sp and tp of each stage, with a bar between stages and equal products, such as ' +
       '--meshes "tp2 | dp2"; ' +
-      'of the dp of two stages one divides the other, and so of their dp · sp',
+      'the dp of one of two stages must divide the dp of the other, and so must their dp · sp',
   );
 }

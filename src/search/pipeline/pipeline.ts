@@ -147,10 +147,10 @@ function checkParts(
   throw new AutoparError(
     'bad-stages',
     'usage',
-    `${placeText(placeOfPart(kind, empty, stages))} has operators alone that depend on no parameter, which run ` +
-      'wherever they are read',
+    `${placeText(placeOfPart(kind, empty, stages))} has only operators that depend on no parameter, and these run ` +
+      'on each stage that reads them',
     {},
-    'give it an operator that reads a parameter or what one makes, or take fewer stages',
+    'give it an operator that depends on a parameter, or use fewer stages',
   );
 }
 
@@ -316,7 +316,7 @@ export function refuseAbsentStages(pins: readonly StagePin[], stages: number, ch
     'stage-pins',
     'usage',
     `${source.text} places ${node} on ${placeText(outside)}, and ` +
-      `${there === 1 ? `there is one ${what}` : `there are ${there} ${what}s`}, counted from 0`,
+      `${there === 1 ? `the plan has one ${what}` : `the plan has ${there} ${what}s`}, counted from 0`,
     pinPlace(outside.source),
     isStage ? `give --pp ${stage + 1}, or a stage below ${stages}` : `give --virtual-stages ${chunk + 1}`,
   );
@@ -343,7 +343,7 @@ function pinsLeaveNoCut(
       .map((pin) => `${pin.node} on ${placeText(pin)}`)
       .join('; ')}`,
     pinPlace(first.source),
-    'stages follow the order of the model, and none of them is empty: an operator stands on no earlier stage than what it reads',
+    'no stage may be empty, and an operator may not be on an earlier stage than its operands',
   );
 }
 

@@ -27,7 +27,7 @@ export function readStageLayout(text: string, units: readonly StageUnit[], parts
     if (!/^([A-Za-z](\*\d{1,6})?)+$/.test(letters))
       throw refused(
         text,
-        `${part.trim() === '' ? 'a stage has no units' : `"${part.trim()}" is no row of letters`}`,
+        `${part.trim() === '' ? 'a stage has no units' : `"${part.trim()}" is not a row of letters`}`,
         units,
       );
     return [...letters.matchAll(/([A-Za-z])(?:\*(\d+))?/g)].map(([, letter = '', count = '1']) => ({

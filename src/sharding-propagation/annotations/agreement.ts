@@ -118,7 +118,7 @@ function forbidden(first: PinDemands, second: PinDemands): string | null {
   const used = Object.entries(second.axes ?? {});
   for (const axis of first.without ?? []) {
     const [factor] = used.find(([, axes]) => axes.includes(axis)) ?? [];
-    if (factor !== undefined) return `one keeps ${axis} off the operator, the other puts it on factor ${factor}`;
+    if (factor !== undefined) return `one excludes ${axis} from the operator, the other puts it on factor ${factor}`;
   }
   return null;
 }

@@ -13,7 +13,7 @@ const positive: JsonSchema = { type: 'integer', minimum: 1, maximum: MOST_DEVICE
 const glob: JsonSchema = { type: 'string', minLength: 1, maxLength: 1024 };
 
 const counts: JsonSchema = { type: 'array', items: positive };
-const splitItem = oneOf('a list of split counts, or null where nothing is asked', [counts, text, { type: 'null' }]);
+const splitItem = oneOf('a list of split counts, or null for no request', [counts, text, { type: 'null' }]);
 const splitList = oneOf('split counts per tensor, such as [[4, 1], [1, 2]] or "((4,1),(1,2))"', [
   text,
   listOf(splitItem),
@@ -30,8 +30,8 @@ const orNull = (schema: JsonSchema, says: string): JsonSchema => oneOf(says, [sc
 const ownMaps = listOf(
   oneOf('a device matrix with a tensor map, the text Layout(…)(…), or null', [text, deviceMatrixMap, { type: 'null' }]),
 );
-const sharedMaps = listOf(orNull(tensorMap, 'a tensor map, or null where nothing is asked'));
-const layouts = listOf(orNull(text, 'a layout such as "[dp, -, tp]", or null where nothing is asked'));
+const sharedMaps = listOf(orNull(tensorMap, 'a tensor map, or null for no request'));
+const layouts = listOf(orNull(text, 'a layout such as "[dp, -, tp]", or null for no request'));
 
 const pin: JsonSchema = closedRecord(
   {
@@ -79,7 +79,7 @@ const pin: JsonSchema = closedRecord(
 export const ANNOTATIONS_SCHEMA: JsonSchema = {
   $schema: 'http://json-schema.org/draft-07/schema#',
   title: 'autopar annotations',
-  description: 'What a user has decided about single operators and tensors; see docs/annotations.md.',
+  description: 'Pins of single operators and tensors; see docs/annotations.md.',
   ...closedRecord(
     {
       version: { const: ANNOTATIONS_VERSION },

@@ -99,11 +99,15 @@ function demandOfSplit(counts: readonly number[], tensor: DemandSubject, mesh: M
     throw doesNotFit(
       source,
       `${written} has ${counts.length} counts, ${says} [${shape.join(', ')}] has ${shape.length} dimensions`,
-      'give one count per dimension, 1 where it is whole',
+      'give one count per dimension, 1 if it is not sharded',
     );
   const wrong = counts.find((count) => !Number.isInteger(count) || count < 1);
   if (wrong !== undefined)
-    throw doesNotFit(source, `${written} holds ${wrong}, which is no number of parts`, 'give positive whole numbers');
+    throw doesNotFit(
+      source,
+      `${written} holds ${wrong}, which is not a number of parts`,
+      'give positive whole numbers',
+    );
   checkRealisable(counts, written, mesh, source);
   for (const [dimension, count] of counts.entries()) {
     const size = shape[dimension] ?? 1;
@@ -135,7 +139,7 @@ function checkRealisable(counts: readonly number[], written: string, mesh: Mesh,
       if (taken < 0)
         throw doesNotFit(
           source,
-          `${written} asks for ${count} parts, and no axes left of the mesh (${meshText(mesh)}) multiply to that`,
+          `${written} requests ${count} parts, and no unused axes of the mesh (${meshText(mesh)}) multiply to ${count}`,
           'choose counts that are products of the mesh’s axes, each used once',
         );
       rest /= free.splice(taken, 1)[0] ?? 1;
@@ -189,7 +193,7 @@ function countsOfText(text: string, source: PinSource): Counts | readonly (Count
   throw doesNotFit(
     source,
     `'${text}' cannot be read as split counts`,
-    'write a tuple per tensor, such as ((4,1),(1,2)), with _ for one that is free',
+    'write a tuple per tensor, such as ((4,1),(1,2)), with _ for an unpinned one',
   );
 }
 
@@ -234,13 +238,13 @@ function matched<Item>(
   if (items.length > subjects.length)
     throw doesNotFit(
       source,
-      `it speaks of ${items.length} ${word}s, the operator has ${subjects.length}`,
+      `it names ${items.length} ${word}s, and the operator has ${subjects.length}`,
       `give at most one entry per ${word}`,
     );
   return items.map((item, index) => {
     const subject = subjects[index] ?? null;
     if (item !== null && subject === null)
-      throw doesNotFit(source, `it speaks of ${word} ${index}, which the operator leaves out`, 'put null in its place');
+      throw doesNotFit(source, `it names ${word} ${index}, which is absent from the operator`, 'put null in its place');
     return { item, subject };
   });
 }
@@ -248,7 +252,7 @@ function matched<Item>(
 function forOperators(notation: string, source: PinSource): AutoparError {
   return doesNotFit(
     source,
-    `its ${notation} is about several tensors, and the pin matches single ones`,
+    `its ${notation} lists several tensors, and the pin matches single tensors`,
     'give one entry, or match the operator by node',
   );
 }

@@ -32,7 +32,7 @@ export function demandOfMap(map: DeviceMatrixMap, tensor: DemandSubject, mesh: M
     throw doesNotFit(
       source,
       `its tensor map has ${map.tensor_map.length} entries, the tensor [${shape.join(', ')}] has ${shape.length} dimensions`,
-      'give one entry per dimension, -1 where it is whole',
+      'give one entry per dimension, -1 if it is not sharded',
     );
   const runs = alignedRuns(matrix, mesh, source);
   const used = new Set<number>();
@@ -40,7 +40,11 @@ export function demandOfMap(map: DeviceMatrixMap, tensor: DemandSubject, mesh: M
     const indices = indicesOf(entry, matrix.length, aliases, source);
     for (const index of indices) {
       if (used.has(index))
-        throw doesNotFit(source, `its tensor map uses axis ${index} of ${written} twice`, 'an axis cuts one dimension');
+        throw doesNotFit(
+          source,
+          `its tensor map uses axis ${index} of ${written} twice`,
+          'an axis shards one dimension only',
+        );
       used.add(index);
     }
     return [{ size: shape[dimension] ?? 1, axes: indices.flatMap((index) => runs[index] ?? []) }];
@@ -115,7 +119,7 @@ function indicesOf(entry: MapEntry, length: number, aliases: readonly string[], 
     throw doesNotFit(
       source,
       `its tensor map names axis ${entry}, and the device matrix has axes 0 (the last) to ${length - 1} (the first)`,
-      'count the axes of the matrix from the right; -1 leaves a dimension whole',
+      'count the axes of the matrix from the right; -1 does not shard a dimension',
     );
   }
   const index = aliases.indexOf(entry);

@@ -49,7 +49,7 @@ export async function editAnnotations(text: string, file: string, edit: Annotati
       'input',
       'the pins are an alias, which cannot be edited',
       { file },
-      'write the list of pins itself under the key pins',
+      'write the pins as a list under the key pins',
     );
   let changed = false;
   for (const match of edit.remove ?? []) {

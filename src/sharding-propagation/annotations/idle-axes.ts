@@ -22,8 +22,8 @@ export function refuseIdleAxes(annotations: Annotations, mesh: Mesh, given: Read
     if (axis === undefined) continue;
     throw doesNotFit(
       sourceOf(pin, annotations.file, ['layout', 'factors', 'style']),
-      `${axis} has one rank on this mesh (${meshText(mesh)}), so that it would shard nothing`,
-      `--${axis} N, or mesh.${axis} in the annotations, fixes its ranks; ${axis} 1 says that this is meant`,
+      `${axis} has one rank on this mesh (${meshText(mesh)}) and shards nothing`,
+      `--${axis} N, or mesh.${axis} in the annotations, fixes its ranks; ${axis} 1 there confirms one rank`,
     );
   }
 }

@@ -139,7 +139,7 @@ function hidden(glob: string, { insideBlocks }: GraphNames): string | null {
   for (const [name, block] of insideBlocks)
     if (fits(name))
       return (
-        `${name} is inside of the ${block.op} ${block.name}, which is planned whole: pin that by its factors ` +
+        `${name} is inside the fused region ${block.name} (${block.op}): pin the region by its factors ` +
         '(docs/using.md)'
       );
   return null;

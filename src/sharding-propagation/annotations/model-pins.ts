@@ -140,8 +140,8 @@ function demandOfSpec(
   if (!axesOf)
     throw doesNotFit(
       source,
-      `the shards of ${spec.tensor} do not lie along the axes of the mesh (${meshText(mesh)})`,
-      'choose the degrees that the annotations were made for, or take the annotations out of the model',
+      `the shards of ${spec.tensor} do not follow the axes of the mesh (${meshText(mesh)})`,
+      'choose the degrees that the annotations were made for, or remove the annotations from the model',
     );
   const dims = shape.map((size, axis): AxesOfPieces => {
     const own = cuts.flatMap((cut, index) =>
@@ -174,8 +174,8 @@ function cutsOf(
   if (!fits)
     throw doesNotFit(
       source,
-      `the sharding of ${tensor} [${shape.join(', ')}] along dimension ${written} is none of such a tensor`,
-      'the model was changed after it was annotated; take the annotations out',
+      `the sharding of ${tensor} [${shape.join(', ')}] along dimension ${written} does not fit its shape`,
+      'the model was changed after it was annotated; remove the annotations',
     );
   return pieces.map(({ parts }, index) => ({ axis, size: sizes[index] ?? 1, parts }));
 }
@@ -205,9 +205,9 @@ function shardsByRank(
   if (sound && shardOf.length === deviceCount(mesh) && !shardOf.includes(-1)) return shardOf;
   throw doesNotFit(
     source,
-    `the devices of ${spec.tensor} are not each of the ${deviceCount(mesh)} ` +
-      `devices${first > 0 ? ` from ${first} on` : ''} once, in ${total} shards`,
-    'the annotations are damaged, or leave devices idle, which no plan does; take them out of the model',
+    `the devices of ${spec.tensor} do not include each of the ${deviceCount(mesh)} ` +
+      `devices${first > 0 ? ` from ${first} on` : ''} exactly once, in ${total} shards`,
+    'the annotations are damaged, or leave devices idle, which no plan does; remove them from the model',
   );
 }
 

@@ -61,7 +61,7 @@ function checkVersion({ file, value, lineOf }: Omit<YamlSource, 'file'> & { read
 function pinOf(pin: PinRecord, index: number, source: Pick<YamlSource, 'lineOf'> & { readonly file: string | null }) {
   const path: YamlPath = ['pins', index];
   const [kind] = MATCH_KINDS.filter((candidate) => pin.match[candidate] !== undefined);
-  if (kind === undefined) throw new Error('the schema lets no pin pass without a match');
+  if (kind === undefined) throw new Error('the schema requires a match of each pin');
   const keys = Object.keys(pin) as (keyof PinRecord)[];
   const lines = Object.fromEntries(
     keys.flatMap((key) => {
@@ -95,27 +95,27 @@ function misplacedKey(pin: PinAnnotation): Misplaced | null {
   if (![...NOTATIONS, 'stage' as const, 'chunk' as const, 'recompute' as const, 'place' as const].some(has))
     return {
       key: 'match',
-      sentence: ' asks for nothing',
+      sentence: ' requests nothing',
       hint: `give it one of ${NOTATIONS.join(', ')}, stage, recompute, place`,
     };
   const notOnTensors = (['factors', 'style', 'stage', 'chunk', 'recompute', 'place'] as const).find(has);
   if (kind === 'tensor' && notOnTensors)
     return {
       key: notOnTensors,
-      sentence: `.${notOnTensors} is about operators, and the pin matches tensors`,
+      sentence: `.${notOnTensors} applies to operators, and the pin matches tensors`,
       hint: 'match by node, module or op, or give the tensor a layout, split or map',
     };
   if (has('chunk') && !has('stage'))
     return {
       key: 'chunk',
-      sentence: '.chunk is of a stage, and the pin has none',
+      sentence: '.chunk needs a stage, and the pin has none',
       hint: 'give the pin a stage as well',
     };
   const notOnModules = (['layout', 'split', 'map'] as const).find(has);
   if (kind === 'module' && notOnModules)
     return {
       key: notOnModules,
-      sentence: `.${notOnModules} is about one tensor or operator, and the pin matches whole modules`,
+      sentence: `.${notOnModules} applies to one tensor or operator, and the pin matches modules`,
       hint: 'match by node or tensor, or give the module a style or factors',
     };
   return null;
@@ -125,7 +125,7 @@ function malformed(
   { file, lineOf }: Pick<YamlSource, 'lineOf'> & { readonly file: string | null },
   path: YamlPath,
   sentence: string,
-  hint = 'docs/annotations.md has the form',
+  hint = 'docs/annotations.md describes the form',
 ): AutoparError {
   const line = lineOf(path);
   return new AutoparError(

@@ -112,7 +112,7 @@ function operatorPins(
       source,
       `no operator that fits has the factors ${Object.keys(factors).join(', ')}`,
       `${example.name} has ${[...ruleOf(viewOf(styles.graph, example)).factors.keys()].join(', ')}; ` +
-        'docs/reference/operators.md has all',
+        'docs/reference/operators.md lists all rules',
     );
   const tensors = pin.layout !== undefined || pin.split !== undefined || pin.map !== undefined;
   const named = new Set(withFactors);
@@ -148,12 +148,12 @@ function directPin(
       throw doesNotFit(
         source,
         `it does not suit ${node.name} (${rule.text}): ${problem}`,
-        'a factor is cut alike wherever it stands, and an axis cuts one factor',
+        'a factor has one sharding in all tensors, and an axis shards one factor',
       );
     for (const other of notations.slice(index + 1)) {
       const difference = contradiction(notation, other, rule, mesh, ['in one notation', 'in another']);
       if (difference)
-        throw doesNotFit(source, `its notations differ on ${node.name}: ${difference}`, 'say it in one of them');
+        throw doesNotFit(source, `its notations differ on ${node.name}: ${difference}`, 'use one notation');
     }
   }
   const merged: OperatorPin = {
@@ -190,13 +190,13 @@ function strongest(sides: readonly (readonly (LayoutDemand | null)[])[]): readon
 
 function theOne(demands: readonly LayoutDemand[], mesh: Mesh, source: PinSource, tensor: string): LayoutDemand {
   const [demand] = strongest(demands.map((item) => [item]));
-  if (!demand) throw new Error(`${source.text} asks nothing of ${tensor}`);
+  if (!demand) throw new Error(`${source.text} requests nothing of ${tensor}`);
   const other = demands.find((item) => !demandsAgree(demand, item, mesh));
   if (other)
     throw doesNotFit(
       source,
       `its notations differ: ${demandText(demand, mesh)} is not ${demandText(other, mesh)}`,
-      'say it in one of them',
+      'use one notation',
     );
   return demand;
 }

@@ -44,14 +44,14 @@ function faultOf(error: ErrorObject): SchemaFault {
   if (error.keyword === 'enum') {
     const choices = (params['allowedValues'] as readonly unknown[]).map(String);
     const hint = typeof error.data === 'string' ? offer(error.data, choices) : `give one of ${choices.join(', ')}`;
-    return { path, sentence: `${place} is ${shown(error.data)}: there is no such choice`, hint };
+    return { path, sentence: `${place} is ${shown(error.data)}, which is not a valid choice`, hint };
   }
   const expected =
     error.keyword === 'anyOf' || error.keyword === 'minProperties' || error.keyword === 'maxProperties'
       ? parent?.description
       : undefined;
   if (path.length === 0 && error.data === null)
-    return { path, sentence: 'the file is empty, or has comments alone', hint: null };
+    return { path, sentence: 'the file is empty, or has only comments', hint: null };
   return {
     path,
     sentence: `${place} is ${shown(error.data)}, where ${expected ?? words(error)} is expected`,
@@ -90,7 +90,7 @@ function words({ keyword, params, message }: ErrorObject): string {
 /** A value short enough for a sentence. */
 function shown(value: unknown): string {
   if (value === undefined) return 'absent';
-  if (typeof value === 'number' && !Number.isFinite(value)) return 'no finite number';
+  if (typeof value === 'number' && !Number.isFinite(value)) return 'not a finite number';
   if (Array.isArray(value) && value.length === 0) return 'an empty list';
   if (typeof value === 'object' && value !== null && Object.keys(value).length === 0) return 'an empty mapping';
   const text = JSON.stringify(value) ?? String(value);

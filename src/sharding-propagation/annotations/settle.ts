@@ -120,6 +120,6 @@ function contradict(first: PinSource, second: PinSource, where: Clash['where'], 
     'input',
     `${named(first)} and ${named(second)} contradict each other on ${target}: ${problem}`,
     { ...pinPlace(second), ...where },
-    'change one of them, or give the one that shall hold a higher priority',
+    'change one of them, or give the one that should win a higher priority',
   );
 }

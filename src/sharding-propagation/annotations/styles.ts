@@ -78,8 +78,8 @@ function weightOperatorsOf({ module, nodes, context, source }: Styling): readonl
   if (weightOperators.length > 0) return weightOperators;
   throw doesNotFit(
     source,
-    `${module} has no matrix product, convolution or lookup with a weight`,
-    'put the style on the module that has the weight, or pin operators by factors',
+    `${module} has no matmul, convolution or lookup with a weight`,
+    'put the style on the module with the weight, or pin operators by factors',
   );
 }
 
@@ -137,8 +137,8 @@ function pairwise(styling: Styling): readonly OperatorPin[] {
   if (levels % 2 !== 0)
     throw doesNotFit(
       source,
-      `${module} has ${levels === 1 ? 'one product with a weight' : `${levels} products with weights`} one after ` +
-        'another, which are no pairs',
+      `${module} has ${levels === 1 ? 'one operator with a weight' : `${levels} consecutive operators with weights`}, and ` +
+        'pairwise needs an even number',
       'put pairwise on an MLP or an attention, or give its modules colwise and rowwise one by one',
     );
   return [...depths].flatMap(([product, depth]) =>
@@ -166,7 +166,7 @@ function sequence(styling: Styling): readonly OperatorPin[] {
   if (pins.length > 0) return pins;
   throw doesNotFit(
     source,
-    `${module} has no norm or element-wise operator along a sequence`,
+    `${module} has no norm or pointwise operator along a sequence`,
     'the sequence is dimension 1 of the inputs; put the style on norms, or pin tensors by layout',
   );
 }
@@ -176,7 +176,7 @@ function checkEnough(size: number, what: string, { context, source, tp }: Stylin
   if (size >= ranks) return;
   throw doesNotFit(
     source,
-    `tp cuts into ${ranks} parts, and ${what} has ${size} elements`,
+    `tp shards into ${ranks} parts, and ${what} has ${size} elements`,
     'choose another tp, or leave this module out',
   );
 }
@@ -184,7 +184,7 @@ function checkEnough(size: number, what: string, { context, source, tp }: Stylin
 function nothingToCut({ node, rule }: WeightOperator, what: string, source: PinSource) {
   return doesNotFit(
     source,
-    `${node.name} has no ${what} that can be cut: its rule is ${rule.text}`,
+    `${node.name} has no ${what} that can be sharded: its rule is ${rule.text}`,
     'pin it by factors or layouts instead',
   );
 }

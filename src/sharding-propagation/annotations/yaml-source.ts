@@ -55,7 +55,7 @@ export async function parseDocument(
       'input',
       `the file is neither YAML nor JSON: ${sentence.replace(/ at line \d+, column \d+:?$/, '')}`,
       { file, ...(line === undefined ? {} : { line }) },
-      'The line named is where reading stopped; the mistake may stand just before it.',
+      'Reading stopped at this line; the mistake may be just before it.',
     );
   }
   return { document, lineAt };
@@ -103,9 +103,9 @@ function plainValue(document: Document.Parsed, file: string): unknown {
       'input',
       /excessive/i.test(error.message)
         ? `aliases of the file unfold to more than ${MOST_ALIASED} entries`
-        : `the file has an alias that leads nowhere: ${error.message}`,
+        : `the file has an undefined alias: ${error.message}`,
       { file },
-      'write out what the aliases stand for',
+      'replace the aliases by their contents',
     );
   }
 }
@@ -120,9 +120,9 @@ function checkEnds(value: unknown, file: string): void {
       throw new AutoparError(
         'bad-yaml',
         'input',
-        'an alias of the file stands inside what it stands for',
+        'an alias of the file contains itself',
         { file },
-        'write out what the aliases stand for',
+        'replace the aliases by their contents',
       );
     around.add(entry);
     seen.add(entry);
@@ -142,7 +142,7 @@ function unlessTooDeep<Result>(file: string, read: () => Result): Result {
       'input',
       'the file is nested too deeply to be read',
       { file },
-      'no file that autopar reads needs more than a few levels; the file is damaged or malicious',
+      'autopar files need only a few levels; the file is damaged or malicious',
     );
   }
 }
@@ -153,7 +153,7 @@ function tooLarge(file: string): AutoparError {
     'input',
     `the file is larger than ${LARGEST / 2 ** 20} MiB`,
     { file },
-    'check that it is the file you meant',
+    'check that the path names the intended file',
   );
 }
 

@@ -142,7 +142,7 @@ function factorsOf(
       throw refused(
         pin,
         cells,
-        `no factor of dimension ${axis} of its ${side.kind} ${side.index} lies as ${demandText(demand, mesh)} asks`,
+        `the factors of dimension ${axis} of its ${side.kind} ${side.index} cannot take the layout ${demandText(demand, mesh)}`,
       );
     return dimension.factors.map((factor, index) => {
       const size = cells.factors[factor]?.size ?? 1;
@@ -221,6 +221,6 @@ function forbiddenClash(
   for (const axis of first.pin.without ?? [])
     for (const [factor, cut] of second.cuts)
       if (axesOfCut(cut).includes(axis))
-        return `${axis} is kept off it by the ${here} and shards factor ${cells.factors[factor]?.name} by the ${there}`;
+        return `the ${here} excludes ${axis}, and the ${there} shards factor ${cells.factors[factor]?.name} over it`;
   return null;
 }

@@ -20,7 +20,7 @@ export function pinsContradict(first: MeetingPin, second: MeetingPin, at: string
     'noPlan',
     `${named(first.source)} and ${named(second.source)} contradict each other on ${at}: ${clash}${between}`,
     { ...pinPlace(second.source), node: at },
-    'change one of them, or give the one that shall hold a higher priority',
+    'change one of them, or give the one that should win a higher priority',
   );
 }
 
@@ -31,9 +31,9 @@ export function pinCannotBeKept(what: string, sources: readonly PinSource[], rea
   return new AutoparError(
     'pin-cannot-be-kept',
     'noPlan',
-    `${written}: ${what} cannot be so: ${reason}`,
+    `${written}: ${what} cannot satisfy this: ${reason}`,
     first ? pinPlace(first) : {},
-    'Ask for something that the rule allows, or for less, and let the rest be completed.',
+    'Pin a layout that the rule allows, or pin less and let the search complete the rest.',
   );
 }
 

@@ -154,7 +154,7 @@ class Solving {
       if (this.cost < this.fixedAt && !this.isDone()) this.fix();
       this.prove(round);
     }
-    if (this.bound === Infinity) throw new NoAssignment('no assignment keeps the limit and all that is forbidden');
+    if (this.bound === Infinity) throw new NoAssignment('no assignment satisfies the limit and all constraints');
     return this.answer();
   }
 

@@ -80,7 +80,7 @@ export function limitStates(
   const dropped = new Map<number, readonly number[]>();
   if (limit === Infinity) return { dropped };
   const { times, live } = profile(graph, least);
-  if (live.some((bytes) => bytes > limit)) throw new NoAssignment('every assignment takes more than the limit');
+  if (live.some((bytes) => bytes > limit)) throw new NoAssignment('every assignment exceeds the limit');
   const most = rangeMaximum(live);
   for (const variable of graph.alive()) {
     const uses = graph.uses(variable);
@@ -92,7 +92,7 @@ export function limitStates(
     for (let state = 0; state < graph.size(variable); state++) {
       if (uses.every(({ bytes }, index) => (bytes[state] as number) <= (room[index] as number))) kept.push(state);
     }
-    if (kept.length === 0) throw new NoAssignment('every assignment takes more than the limit');
+    if (kept.length === 0) throw new NoAssignment('every assignment exceeds the limit');
     if (kept.length < graph.size(variable)) dropped.set(variable, kept);
   }
   return { dropped };

@@ -104,7 +104,7 @@ export function solutionOf(problem: CostProblem, record: EliminationRecord, alge
   const cost = costOf(problem, states);
   const found = cost === bound ? { states, cost } : descend(problem, states);
   if (bound === Infinity) throw new NoAssignment('every assignment is forbidden');
-  if (found.cost === Infinity) throw new NoAssignment('no assignment was found that is not forbidden');
+  if (found.cost === Infinity) throw new NoAssignment('no permitted assignment was found');
   return { ...found, bound };
 }
 

@@ -66,9 +66,9 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
     notes: [
       ...notes,
       ...(placed.chunks > 1
-        ? [`stages have ${placed.chunks} chunks each; MindSpore says of an operator its stage alone`]
+        ? [`stages have ${placed.chunks} chunks each; MindSpore stores only the stage of an operator`]
         : []),
-      ...(carrying > 0 ? [`${carrying} operators leave partial sums; MindSpore reduces them at once`] : []),
+      ...(carrying > 0 ? [`${carrying} operators have a pending reduction; MindSpore reduces immediately`] : []),
     ],
     leftOut,
   };
@@ -109,7 +109,7 @@ function parameterLayouts(
         torn.add(name);
         const [first, second] = [before.layout, layout].map((item) => layoutText(item, mesh));
         notes.push(
-          `parameter ${tensor} is ${first} for ${before.reader} and ${second} for ${node.name}; MindSpore keeps ` +
+          `parameter ${tensor} is ${first} for ${before.reader} and ${second} for ${node.name}; MindSpore stores ` +
             'one layout, the first',
         );
       }
@@ -125,7 +125,7 @@ function parameterLayouts(
     } else {
       leftOut.push(tensor);
       notes.push(
-        `parameter ${tensor} is ${layoutText(layout, mesh)}, in pieces or padded, which MindSpore cannot say; it is left out`,
+        `parameter ${tensor} is ${layoutText(layout, mesh)}, in pieces or padded, which MindSpore cannot express; it is omitted`,
       );
     }
   }

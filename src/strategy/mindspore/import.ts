@@ -94,7 +94,7 @@ function matchKeys(
     const node = byKey.get(key) ?? onlyReader(key, readers);
     if (!node) strangers.push(key);
     else if (found.has(node))
-      throw mismatch(file, `says two things of operator ${node.name}: by ${key} and by another key`);
+      throw mismatch(file, `has two contradicting entries for operator ${node.name}: ${key} and another key`);
     else found.set(node, strategy);
   }
   if (strangers.length > 0 && found.size > 0) notes.push(`no operator for ${listed(strangers)}`);
@@ -168,7 +168,10 @@ function parameterPins(
     const layout = layoutOfDevices(stated, fileShape(graph, tensor), mesh);
     const other =
       layout && (asked.get(tensor) ?? []).find(({ counts }) => counts.join() !== splitCounts(layout, mesh).join());
-    if (other) notes.push(`parameter ${tensor} is read otherwise by ${other.node}; the operators' split counts decide`);
+    if (other)
+      notes.push(
+        `parameter ${tensor} has another layout at its reader ${other.node}; the operators' split counts decide`,
+      );
     else if (layout) pins.push({ match: { tensor: exactly(tensor) }, layout: layoutText(layout, mesh) });
     else {
       const map = stated.tensorMap
@@ -176,7 +179,7 @@ function parameterPins(
         .join(', ');
       const cut = `device matrix (${stated.deviceMatrix.join(', ')}) with tensor map (${map})`;
       const shape = fileShape(graph, tensor).join(', ');
-      notes.push(`parameter ${tensor}: ${cut} cannot shard [${shape}] on this mesh; left free`);
+      notes.push(`parameter ${tensor}: ${cut} cannot shard [${shape}] on this mesh; not pinned`);
     }
   }
   if (strangers.length > 0 && pins.length > 0) notes.push(`no parameter for ${listed(strangers)}`);
@@ -206,8 +209,8 @@ function nothingMatches(document: MindSporeStrategy, graph: Graph, file: string)
       : offer(parameterOf(parameter).parameter, [...graph.weights.keys(), ...(graph.initial?.keys() ?? [])]);
   return mismatch(
     file,
-    `is not of this model: none of its ${document.operators.size} operators and ${document.parameters.size} ` +
-      `parameters is in it (${listed([key, parameter].filter((name) => name !== undefined))})`,
+    `belongs to another model: none of its ${document.operators.size} operators and ${document.parameters.size} ` +
+      `parameters is in this one (${listed([key, parameter].filter((name) => name !== undefined))})`,
     hint,
   );
 }

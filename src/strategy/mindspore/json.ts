@@ -51,7 +51,7 @@ export function strategyFromJson(text: string, file: string): MindSporeStrategy 
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw badStrategy(file, text.trim() === '' ? 'is empty' : `is no JSON: ${(error as Error).message}`);
+    throw badStrategy(file, text.trim() === '' ? 'is empty' : `is not JSON: ${(error as Error).message}`);
   }
   const validate = formCheck();
   if (!validate(value)) {
@@ -76,7 +76,7 @@ export function strategyFromJson(text: string, file: string): MindSporeStrategy 
       (rank === layout.tensorMap.length
         ? null
         : `the tensor map has ${layout.tensorMap.length} dimensions, the shape ${rank}`);
-    if (problem) throw badStrategy(file, `cannot mean what it says of parameter ${name}: ${problem}`);
+    if (problem) throw badStrategy(file, `has an invalid layout of parameter ${name}: ${problem}`);
     return [name, layout];
   });
   const named = (of: Readonly<Record<string, ValueItem>> | undefined) =>
@@ -172,7 +172,7 @@ function namedLayouts(item: ValueItem, key: string, file: string): readonly Name
     .map((index) => {
       const { dev_matrix, tensor_map, interleaved_parallel, alias_name } = item[index] as NamedItem;
       const problem = layoutProblem(dev_matrix, tensor_map);
-      if (problem) throw badStrategy(file, `cannot mean what it says of ${key}, tensor ${index}: ${problem}`);
+      if (problem) throw badStrategy(file, `has an invalid layout of ${key}, tensor ${index}: ${problem}`);
       return {
         deviceMatrix: dev_matrix,
         tensorMap: tensor_map,

@@ -88,7 +88,7 @@ export function badStrategy(file: string, what: string): AutoparError {
     'input',
     `the strategy checkpoint ${what}`,
     { file },
-    'copy or save it again; docs/checkpoints.md says which forms are read',
+    'copy or save it again; docs/checkpoints.md lists the supported forms',
   );
 }
 
@@ -125,7 +125,7 @@ function uniqueMap<Item, Value>(
   const map = new Map<string, Value>();
   for (const item of items) {
     const [name, value] = entry(item);
-    if (map.has(name)) throw badStrategy(file, `says two things of ${what} ${name}`);
+    if (map.has(name)) throw badStrategy(file, `has two contradicting entries for ${what} ${name}`);
     map.set(name, value);
   }
   return map;
@@ -169,7 +169,7 @@ function decodeMap(bytes: Uint8Array, file: string): StrategyMap {
   } catch (error) {
     const cut = error instanceof RangeError;
     const reason = error instanceof Error ? error.message : String(error);
-    throw badStrategy(file, cut ? 'ends in the middle of a record: it is cut short' : `is damaged: ${reason}`);
+    throw badStrategy(file, cut ? 'ends in the middle of a record: it is truncated' : `is damaged: ${reason}`);
   }
   throw badStrategy(file, 'is some other protobuf: it has fields that no strategy checkpoint has');
 }
@@ -184,7 +184,7 @@ function layoutOf({ param_name, parallel_layouts: layouts }: LayoutItem, file: s
   const deviceMatrix = [...(layouts.dev_matrix?.[0]?.dim ?? [])];
   const tensorMap = readMap((layouts.tensor_map ?? []).map(({ dim }) => [...(dim ?? [])]));
   const problem = layoutProblem(deviceMatrix, tensorMap);
-  if (problem) throw badStrategy(file, `cannot mean what it says of parameter ${param_name}: ${problem}`);
+  if (problem) throw badStrategy(file, `has an invalid layout of parameter ${param_name}: ${problem}`);
   return {
     deviceMatrix,
     tensorMap,

@@ -134,9 +134,9 @@ function checkSize(configurations: readonly (NodeDeviceConfigurationProto | null
     'too-many-devices',
     'input',
     `ONNX lists every device of every tensor: ${entries} entries here, more than the ${MOST_DEVICES_LISTED} that ` +
-      'one file can well hold',
+      'a file can reasonably hold',
     {},
-    'keep plan.json, which names axes instead of devices',
+    'use plan.json, which names axes instead of devices',
   );
 }
 

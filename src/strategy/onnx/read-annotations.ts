@@ -181,7 +181,7 @@ function specsOf(
       throw badAnnotation(file, `node ${label} annotates tensor ${tensor}, which it neither reads nor makes`, place);
     const shape = shapes.get(tensor);
     if (!shape) {
-      notes.push(`tensor ${tensor} of node ${label} is folded away; its annotation says nothing`);
+      notes.push(`tensor ${tensor} of node ${label} was folded away; its annotation has no effect`);
       return [];
     }
     const spec = readSpec(proto, shape.length);
@@ -231,7 +231,7 @@ function operatorPins(
       asked.set(operator, before);
     }
     const inside = specs.find(({ tensor }) => !operators.some((operator) => touches(operator, tensor, graph)));
-    if (inside) notes.push(`tensor ${inside.tensor} is neither read nor made once the model is imported; left free`);
+    if (inside) notes.push(`tensor ${inside.tensor} is neither read nor made after import; not pinned`);
   }
   return graph.nodes.flatMap((node) => {
     const own = asked.get(node);

@@ -77,7 +77,7 @@ export function readSpec(spec: ShardingSpecProto, rank: number): ReadSpec | stri
   for (const { axis: given, simple_sharding: parts } of spec.sharded_dim ?? []) {
     const axis = integerOf(given) < 0 ? integerOf(given) + rank : integerOf(given);
     const cut = cuts[axis];
-    if (!cut) return `axis ${integerOf(given)} is none of a tensor of ${rank} dimensions`;
+    if (!cut) return `axis ${integerOf(given)} is not an axis of a tensor of ${rank} dimensions`;
     if (cut.length > 0) return `axis ${axis} is sharded twice`;
     for (const part of parts ?? []) {
       const shards = integerOf(part.num_shards);
@@ -95,7 +95,7 @@ export function readSpec(spec: ShardingSpecProto, rank: number): ReadSpec | stri
   if (listed > MOST_DEVICES) return `its groups list ${listed} devices, more than the ${MOST_DEVICES} there can be`;
   if (holders.length !== shards && !(shards === 1 && holders.length > 1))
     return `its dimensions make ${shards} shards, ${holders.length} devices or groups are listed`;
-  if (holders.flat().some((device) => device < 0)) return 'a device group is named and not given';
+  if (holders.flat().some((device) => device < 0)) return 'a named device group is not defined';
   return { tensor: spec.tensor_name ?? '', cuts, holders: shards === 1 ? [holders.flat()] : holders };
 }
 

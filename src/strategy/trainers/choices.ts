@@ -41,9 +41,10 @@ export interface TrainerChoices {
  */
 export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
   const { degrees, training, schedule, requested = {} } = plan;
-  if (!training) throw refused('trainers take plans of training, and this one is of inference', 'compile with --train');
+  if (!training)
+    throw refused('the plan is for inference, and trainers need a plan of training', 'compile with --train');
   if (plan.meshes)
-    throw refused('stages have meshes of their own, for which trainers have no words', 'compile without --meshes');
+    throw refused('stages have different meshes, which trainers cannot express', 'compile without --meshes');
   const { kind, virtualStages = 1, microBatches, interleave } = schedule;
   const layers = placedLayers(plan, placed);
   const parts = Array.from({ length: degrees.pp * virtualStages }, (_, part) =>
@@ -68,11 +69,11 @@ export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
     bucketBytes: schedule.bucketBytes ?? null,
     optimizer: training.optimizer,
     own: [
-      'strategies of single operators: a trainer shards its layers in its own way',
+      'strategies of single operators: the trainer chooses them',
       ...(interleave ? ['micro-batches in halves (--interleave 2)'] : []),
       ...(plan.server ? ['the parameter server'] : []),
-      ...(schedule.recompute?.exceptLast ? ['keeping what the last micro-batch would recompute'] : []),
-      ...(training.gradientReduction === 'sum' ? ['gradients that ranks of dp add up: a trainer averages them'] : []),
+      ...(schedule.recompute?.exceptLast ? ['no recompute in the last micro-batch'] : []),
+      ...(training.gradientReduction === 'sum' ? ['summed gradients of dp ranks: a trainer averages them'] : []),
       ...(training.loss.kind === 'cross_entropy' ? [] : [`the loss ${training.loss.kind}`]),
     ],
   };
@@ -110,5 +111,5 @@ function isDataAxis(axis: string): boolean {
 }
 
 function refused(why: string, hint: string): AutoparError {
-  return new AutoparError('cannot-convert', 'usage', `the plan cannot be handed over: ${why}`, {}, hint);
+  return new AutoparError('cannot-convert', 'usage', `the plan cannot be exported: ${why}`, {}, hint);
 }

@@ -45,13 +45,14 @@ export function megatronFlags(choices: TrainerChoices, title: string): HandedOve
     ...order,
     ...(isRun ? [] : [`schedule ${schedule}: Megatron-LM runs 1F1B, interleaved where stages have several chunks`]),
     ...(RECOMPUTE[recompute.kind] ? [] : [`recompute ${recompute.kind}`]),
-    ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['which layers recompute: all of them do'] : []),
+    ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['the layers that recompute: all layers do'] : []),
     ...(offload === 'none' || offload === 'optimizer' ? [] : [`offload ${offload}`]),
     ...(choices.spMethod !== null && !CP[choices.spMethod] ? ['how sp shards attention'] : []),
     ...(OPTIMIZERS[String(choices.optimizer['kind'])] ? [] : [`the optimizer ${choices.optimizer['kind']}`]),
   ];
   const lines = flags.map(([name, value]) => `  --${name}${value === undefined ? '' : ` ${value}`}`);
-  const text = `# ${title}\n${lost.map((line) => `# not carried: ${line}\n`).join('')}MEGATRON_ARGS=(\n${lines.join('\n')}\n)\n`;
+  const notes = lost.map((line) => `# not transferred: ${line}\n`).join('');
+  const text = `# ${title}\n${notes}MEGATRON_ARGS=(\n${lines.join('\n')}\n)\n`;
   return { text, lost };
 }
 

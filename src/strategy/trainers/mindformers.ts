@@ -52,7 +52,7 @@ export function mindFormersConfig(plan: Plan, placed: PlacedPlan, strategy: stri
     ...(plan.meshes ? ["the stages' own meshes: the degrees are those of the first stage"] : []),
     ...(degrees.sp > 1 && !algorithm ? ['how attention over sp communicates'] : []),
     ...(plan.server ? ['the parameter server'] : []),
-    ...(plan.schedule.recompute?.exceptLast ? ['keeping what the last micro-batch would recompute'] : []),
+    ...(plan.schedule.recompute?.exceptLast ? ['no recompute in the last micro-batch'] : []),
     ...(choices ? lostOf(choices) : []),
   ];
   return { text: lines(sections, '').join(''), lost: all };
@@ -111,9 +111,9 @@ function lostOf({ recompute, offload }: TrainerChoices): readonly string[] {
   const isKnown = ['none', 'full', 'selective'].includes(recompute.kind);
   return [
     ...(isKnown ? [] : [`recompute ${recompute.kind}`]),
-    ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['which layers recompute: all of them do'] : []),
+    ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['the layers that recompute: all layers do'] : []),
     ...(offload === 'none' || offload === 'activations' ? [] : [`offload ${offload}`]),
-    'the optimizer and its learning rate, which the section optimizer of your configuration has',
+    'the optimizer and its learning rate, which the section optimizer of your configuration sets',
   ];
 }
 

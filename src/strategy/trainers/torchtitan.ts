@@ -47,15 +47,17 @@ export function torchtitanJob(choices: TrainerChoices, title: string): HandedOve
   const lost = [
     ...own,
     ...(degrees.pp > 1 && !schedule ? [`schedule ${choices.schedule}: the default, 1F1B, runs`] : []),
-    ...(zero === 1 ? ['whole gradients: torchtitan shards them with the state'] : []),
+    ...(zero === 1 ? ['unsharded gradients: torchtitan shards them with the state'] : []),
     ...(RECOMPUTE[recompute.kind] ? [] : [`recompute ${recompute.kind}`]),
-    ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['which layers recompute: all of them do'] : []),
-    ...(recompute.kind === 'selective' ? ['what selective recompute keeps: torchtitan chooses by operator'] : []),
+    ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['the layers that recompute: all layers do'] : []),
+    ...(recompute.kind === 'selective'
+      ? ['stored activations of selective recompute: torchtitan chooses by operator']
+      : []),
     ...(offload === 'none' || offload === 'all' ? [] : [`offload ${offload}`]),
     ...(choices.spMethod === 'auto' ? ['how sp shards attention: keys and values are gathered'] : []),
     ...(choices.spMethod === 'ulysses' ? ['Ulysses: keys and values are gathered'] : []),
     ...(degrees.tp > 1 && !choices.tpSequence
-      ? ['norms whole on every rank of tp: torchtitan has them along the sequence']
+      ? ['norms replicated over tp: torchtitan shards them along the sequence']
       : []),
     ...(choices.bucketBytes === null ? [] : ['the size of buckets']),
     ...(OPTIMIZERS[String(optimizer['kind'])] ? [] : [`the optimizer ${optimizer['kind']}`]),
@@ -66,7 +68,7 @@ export function torchtitanJob(choices: TrainerChoices, title: string): HandedOve
     );
     return lines.length === 0 ? '' : `\n[${name}]\n${lines.join('\n')}\n`;
   });
-  return { text: `# ${title}\n${lost.map((line) => `# not carried: ${line}\n`).join('')}${text.join('')}`, lost };
+  return { text: `# ${title}\n${lost.map((line) => `# not transferred: ${line}\n`).join('')}${text.join('')}`, lost };
 }
 
 /** As get_schedule_class of torch.distributed.pipelining knows them. */

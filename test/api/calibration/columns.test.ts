@@ -50,11 +50,11 @@ test('a row needs little; the rest has the defaults of simulate', (t) => {
   t.deepEqual([run.cluster.nodes, run.cluster.perNode], [2, 8]);
   for (const [change, says] of [
     [{ tp: '3' }, 'degrees do not multiply to the devices'],
-    [{ tp: '2.5' }, 'tp is 2.5, and takes a whole number from 1'],
-    [{ tp: '1e300' }, 'tp is 1e300, and takes a whole number from 1'],
-    [{ precision: 'BF16' }, 'precision is BF16, and takes one of fp32, bf16, fp16, fp8, fp4'],
-    [{ gated: '1' }, 'gated is 1, and takes yes or no'],
-    [{ pattern: 'M?' }, 'pattern is M?, and takes letters M, *, - and E, or layers such as attention+experts'],
+    [{ tp: '2.5' }, 'tp is 2.5, where a whole number from 1 is expected'],
+    [{ tp: '1e300' }, 'tp is 1e300, where a whole number from 1 is expected'],
+    [{ precision: 'BF16' }, 'precision is BF16, where one of fp32, bf16, fp16, fp8, fp4 is expected'],
+    [{ gated: '1' }, 'gated is 1, where yes or no is expected'],
+    [{ pattern: 'M?' }, 'pattern is M?, where letters M, *, - and E, or layers such as attention+experts is expected'],
     [{ hidden: '500' }, 'heads do not divide the hidden size'],
     [{ pp: '8', tp: '1' }, 'more stages than layers'],
     [{ vocab: '' }, 'vocab is not stated'],

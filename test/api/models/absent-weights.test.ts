@@ -38,13 +38,13 @@ const CASES: Readonly<Record<string, Case>> = {
     location: 'w.bin',
     prepare: async () => undefined,
     code: 'external-data-missing',
-    says: /'w\.bin' is not there|in 'w\.bin', which is not there/,
+    says: /'w\.bin' does not exist|in 'w\.bin', which does not exist/,
   },
   'a name with a typing error': {
     location: 'w.bni',
     prepare: data('w.bin'),
     code: 'external-data-missing',
-    says: /'w\.bni' is not there|in 'w\.bni', which is not there/,
+    says: /'w\.bni' does not exist|in 'w\.bni', which does not exist/,
   },
   'a folder in its place': {
     location: 'w.bin',

@@ -117,14 +117,14 @@ for (const [index, skew] of SKEWS.entries())
 
 const REFUSED: readonly (readonly [ExpertForm, Partial<CompileOptions>, string, RegExp])[] = [
   ['einsum', { dispatch: 'padded', capacityFactor: 0 }, 'bad-option', /capacityFactor: 0: expected a number above 0/],
-  ['einsum', { capacityFactor: 1 }, 'bad-option', /nothing sends them/],
+  ['einsum', { capacityFactor: 1 }, 'bad-option', /limits the tokens of dispatch, which is not given/],
   ['einsum', { dispatch: 'padded', ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
   ['einsum', { dispatch: 'padded', ep: 8, dp: 8 }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
   ['unrolled', { ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
   ['chosen', { ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],
   ['masked', { ep: 8, dp: 8, dispatch: 'padded' }, 'degree-does-not-fit', /8 does not divide the 6 experts/],
   ['einsum', { dispatch: 'padded', capacityFactor: -1 }, 'bad-option', /expected a number/],
-  ['capacity', { dispatch: 'padded' }, 'no-experts', /no layer of experts that is written so/],
+  ['capacity', { dispatch: 'padded' }, 'no-experts', /needs experts with top-k routing in a known form/],
 ];
 
 for (const [form, options, code, message] of REFUSED)

@@ -124,7 +124,7 @@ test('precision beside training is refused: training has its own', async (t) => 
     instanceOf: AutoparError,
   });
   t.deepEqual([error?.code, error?.exit], ['bad-option', 'usage']);
-  t.regex(`${error?.message} ${error?.hint}`, /precision beside training.*training\.precision/);
+  t.regex(`${error?.message} ${error?.hint}`, /precision applies to inference only.*training\.precision/);
 });
 
 test.serial('a step of training in bf16 runs on ranks of this machine', async (t) => {

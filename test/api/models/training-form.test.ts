@@ -162,7 +162,7 @@ test('ties that the user asks for are trained so, and come back with the folder'
   t.deepEqual(await refused({ untie: ['ln_f.bias'] }), [
     'tie-mismatch',
     'usage',
-    '--untie ln_f.bias: it has one place only',
+    '--untie ln_f.bias: the parameter has one use only',
   ]);
 });
 

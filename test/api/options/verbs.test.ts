@@ -63,10 +63,10 @@ test('unknown options: the nearest is offered, or where the option belongs', asy
 test('values of another form: both are said', async (t) => {
   // @ts-expect-error a string
   const worded = compile({ model, dp: '2' });
-  t.regex(await refusal(t, worded, 'bad-option'), /dp: expected a positive whole number, and it is "2"/);
-  t.regex(await refusal(t, compile({ model, dp: 1.5 }), 'bad-option'), /it is 1\.5/);
+  t.regex(await refusal(t, worded, 'bad-option'), /dp: expected a positive whole number, found "2"/);
+  t.regex(await refusal(t, compile({ model, dp: 1.5 }), 'bad-option'), /found 1\.5/);
   // @ts-expect-error no choice
-  t.regex(await refusal(t, compile({ model, mode: 'fast' }), 'bad-option'), /one of "auto".*it is "fast"/);
+  t.regex(await refusal(t, compile({ model, mode: 'fast' }), 'bad-option'), /one of "auto".*found "fast"/);
   t.regex(await refusal(t, compile({ model, dims: { batch: 0 } }), 'bad-option'), /each a positive whole number/);
   // @ts-expect-error no object
   t.regex(await refusal(t, compile(model), 'bad-option'), /expected an object of options/);
@@ -93,11 +93,11 @@ test('misplaced options are refused as on the command line, in words of JavaScri
     /verify runs the program, and planOnly writes none/,
   );
   t.regex(await says(compile({ model, seed: 1 })), /add initRandom: true or verify/);
-  t.regex(await says(compile({ model, solver: 'glpk', complete: 'propagate' })), /complete: 'propagate' has none/);
+  t.regex(await says(compile({ model, solver: 'glpk', complete: 'propagate' })), /complete: 'propagate' solves none/);
   t.regex(await says(compile({ model, microBatch: 2 })), /add training/);
   t.regex(
     await says(compile({ model, spMethod: 'gather' })),
-    /spMethod gather says how .*\nleave it out, or add sp: 2/,
+    /spMethod gather applies to .*\nleave it out, or add sp: 2/,
   );
   t.regex(
     await says(compile({ model, dp: 2, tp: 2, devices: 8 }), 'degrees-do-not-match-devices'),
@@ -105,18 +105,18 @@ test('misplaced options are refused as on the command line, in words of JavaScri
   );
   t.regex(
     await says(verify({ directory: 'x', seed: 1, inputs: 'y' })),
-    /seed is of random inputs, and inputs gives others/,
+    /seed applies to random inputs, and inputs gives the inputs/,
   );
-  t.regex(await says(run({ directory: 'x', seed: 1, inputs: 'y' })), /seed is of random inputs/);
+  t.regex(await says(run({ directory: 'x', seed: 1, inputs: 'y' })), /seed applies to random inputs/);
   const cluster = '1x2:a100-sxm-80';
   t.regex(await says(simulate({ model, cluster, schedule: '1f1b' })), /add pp: 2/);
   t.regex(
     await says(simulate({ model, cluster, gradientBytes: 2 })),
-    /gradientBytes is an option of training\nadd loss/,
+    /gradientBytes applies to training only\nadd loss/,
   );
   t.regex(await says(compile({ model, cluster, within: 2 })), /add objective: 'devices'/);
   const training = { loss, optimizer: { ...optimizer, momentum: 0.9 } };
-  t.regex(await says(compile({ model, training })), /training\.optimizer\.momentum is an option of sgd/);
+  t.regex(await says(compile({ model, training })), /training\.optimizer\.momentum applies to sgd only/);
 });
 
 test('an error says the same on the command line in its words', async (t) => {

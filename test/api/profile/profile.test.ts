@@ -120,7 +120,7 @@ test('a profile of another machine is refused by what differs; damaged ones by n
   await t.throwsAsync(clusterSources(other), { code: 'profile-of-another-machine' });
   const newer = join(folder, 'newer.json');
   writeFileSync(newer, readFileSync(file, 'utf8').replace('"version": 2\n}', '"version": 3\n}'));
-  await t.throwsAsync(clusterSources(newer), { code: 'bad-profile', message: /no profile of this version/ });
+  await t.throwsAsync(clusterSources(newer), { code: 'bad-profile', message: /not a profile of this version/ });
   const torn = join(folder, 'torn.json');
   writeFileSync(torn, readFileSync(file, 'utf8').slice(0, 200));
   await t.throwsAsync(clusterSources(torn), { code: 'bad-yaml' });

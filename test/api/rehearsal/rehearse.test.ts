@@ -165,7 +165,7 @@ test('what does not fit in memory or time ends with the figure', async (t) => {
   });
   const large = await t.throwsAsync(rehearse({ directory, memory: 1e6 }));
   t.like(large, { code: 'rehearsal-too-large', exit: 'noPlan' });
-  t.regex(large?.message ?? '', /takes 0\.\d+ GB of memory, and the limit is 0\.00100 GB/);
+  t.regex(large?.message ?? '', /takes 0\.\d+ GB of memory, more than the limit of 0\.00100 GB/);
   const slow = await t.throwsAsync(rehearse({ directory, timeLimit: 0.001 }));
   t.like(slow, { code: 'rehearsal-too-large', exit: 'noPlan' });
   t.regex(slow?.message ?? '', /0\.001 s/);

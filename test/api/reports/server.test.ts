@@ -39,15 +39,15 @@ test.serial('a plan that contradicts its server is refused with both values', as
     [{ ...plan, server: ['tp'] }, 'plan-invalid', /server is tp, and the axes .* share parameters are dp/],
     [{ ...plan, server: [] }, 'plan-invalid', /server/],
     [{ ...plan, training: null }, 'plan-invalid', /server is dp, and training is null/],
-    [unserved, 'plan-contradicts-itself', /is first\(dp\), its server makes it on all ranks/],
-    [{ ...plan, tensors: without }, 'plan-contradicts-itself', /is on all ranks, its server makes it first\(dp\)/],
+    [unserved, 'plan-contradicts-itself', /is first\(dp\) in the plan, and on all ranks/],
+    [{ ...plan, tensors: without }, 'plan-contradicts-itself', /is on all ranks in the plan, and first\(dp\)/],
     ...(parameter === undefined
       ? []
       : [
           [
             { ...plan, tensors: { ...plan.tensors, [parameter]: `${plan.tensors[parameter]} + first(dp)` } },
             'plan-contradicts-itself',
-            /is first\(dp\), its server makes it on all ranks/,
+            /is first\(dp\) in the plan, and on all ranks/,
           ] as const,
         ]),
     [{ ...plan, tensors: { ...plan.tensors, [state]: `${text} + first(tp)` } }, 'plan-illegal', /first/],

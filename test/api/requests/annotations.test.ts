@@ -116,5 +116,5 @@ test('degrees of annotations and options must be the same', async (t) => {
   t.deepEqual(withAnnotatedDegrees({ dp: 2 }, annotations), { dp: 2 });
   const error = await refused(t, () => withAnnotatedDegrees({ dp: 4 }, annotations));
   t.is(error.code, 'annotated-degree');
-  t.regex(error.message, /dp 2, and dp 4 is asked for/);
+  t.regex(error.message, /dp 2, and --dp is 4/);
 });

@@ -168,19 +168,19 @@ test('the samples of a micro-batch say how many there are', async (t) => {
     const error = await t.throwsAsync(compiled(options), { instanceOf: AutoparError });
     t.regex(`${error?.message} (${error?.hint})`, says);
   };
-  await refused({ microBatch: 2, axes: 'roles' }, /dp is open.*--micro-batches/);
+  await refused({ microBatch: 2, axes: 'roles' }, /dp is not given.*--micro-batches/);
   const open = await compiled({ microBatch: 2 });
   const { microBatches, microBatch, batch } = open.plan.schedule;
   t.deepEqual([microBatch, batch], [2, 8], 'a proposal says what dp is');
   t.is(microBatches * 2 * open.plan.degrees.dp, 8);
-  await refused({ degrees: { dp: 2 }, microBatch: 3 }, /8 is no multiple of dp 2 · micro-batch 3/);
+  await refused({ degrees: { dp: 2 }, microBatch: 3 }, /8 is not a multiple of dp 2 · micro-batch 3/);
   await refused(
     { degrees: { dp: 2 }, microBatch: 2, training: { ...training, microBatches: 4 } },
     /--micro-batch 2 contradicts --micro-batches 4: a batch of 8 on dp 2 has 2 of that size/,
   );
   await refused(
     { degrees: { dp: 2 }, microBatch: 1, interleave: 2 },
-    /--interleave 2 .* and --micro-batch 1 in a batch of 8/,
+    /--interleave 2 .* with --micro-batch 1 of a batch of 8/,
   );
   await refused({ training: { ...training, microBatches: 3 } }, /8 cannot be cut into 3 equal/);
   await refused(
@@ -217,7 +217,7 @@ test('an operator that mixes samples is named', async (t) => {
   const own = { kind: 'model-output' } as const;
   await refused(
     (builder) => builder.operator('ReduceSum', [builder.parameter('other', [3])], { axes: [0], keepdims: 0 }),
-    /makes the loss of no samples/,
+    /computes a loss without samples/,
     own,
   );
   const norm = (op: string) => (builder: GraphBuilder, hidden: string) =>
@@ -261,7 +261,7 @@ test('gradients that ranks add up are those of the mean at as many times the lea
       t.true(Math.abs((sum.state[index]?.[at] ?? 9) - value) < 1e-6, `${index} ${at}`);
   const open = compile({ model: file, training: { ...at(0.1), gradientReduction: 'sum' }, devices: 2 });
   const error = await t.throwsAsync(open, { instanceOf: AutoparError });
-  t.regex(error?.message ?? '', /--gradient-reduction sum .* dp is open/);
+  t.regex(error?.message ?? '', /--gradient-reduction sum .* dp is not given/);
 });
 
 slow(
@@ -291,7 +291,7 @@ slow(
       t.true(reduced, 'gradients are reduced');
     }
     const open = compile({ model: file, training: { ...training, batchStatistics: 'shard' }, devices: 2 });
-    t.regex((await t.throwsAsync(open, { instanceOf: AutoparError }))?.message ?? '', /dp is open/);
+    t.regex((await t.throwsAsync(open, { instanceOf: AutoparError }))?.message ?? '', /dp is not given/);
     const kept: Training = { ...training, freezeBatchStatistics: true };
     const whole = await train(file, kept, { dp: 1, tp: 1 });
     const parts = await train(file, { ...kept, microBatches }, { dp: 1, tp: 1 });

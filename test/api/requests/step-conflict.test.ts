@@ -121,7 +121,7 @@ async function named(
           return true;
         }
       };
-      const [, wider] = /^--tp (\d+), which leaves a node/.exec(error.hint ?? '') ?? [];
+      const [, wider] = /^--tp (\d+), which spans nodes/.exec(error.hint ?? '') ?? [];
       // No given option has to go: there is a step with a tp that is only looked at if it is given.
       if (wider !== undefined) {
         await t.notThrowsAsync(searchStep({ ...step, ...said, tp: Number(wider) }));

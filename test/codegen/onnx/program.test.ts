@@ -80,7 +80,7 @@ test('the annotated model and the models of ranks name their devices, groups and
 
 const REFUSED: readonly (readonly [RegExp, Partial<CompileOptions>])[] = [
   [/micro-batches/, { devices: 1, training: { ...TRAINING, microBatches: 2 } }],
-  [/receives from a later one/, { pp: 2, training: { ...TRAINING, microBatches: 1 } }],
+  [/transfers from a later stage/, { pp: 2, training: { ...TRAINING, microBatches: 1 } }],
   [/parameter server/, { dp: 2, training: TRAINING, gradientSync: 'parameter-server' }],
 ];
 

@@ -289,7 +289,7 @@ else {
   test.serial('another world size is refused with the command', (t) => {
     const main = join(programs.get(0)?.folder ?? '', 'torch', 'main.py');
     const error = t.throws(() => python([main, '--device', 'cpu']));
-    t.regex(error?.message ?? '', /is for 4 ranks, and 1 run: start it with torchrun --nproc-per-node 4 main\.py/);
+    t.regex(error?.message ?? '', /needs 4 ranks, and 1 run: start it with torchrun --nproc-per-node 4 main\.py/);
   });
 
   const formatter = python(['-c', "from importlib.util import find_spec; print(find_spec('ruff') is not None)"]).trim();

@@ -222,7 +222,7 @@ test('what cannot be offloaded is refused', async (t) => {
   };
   const { loss: _, ...inference } = STEP;
   const error = await t.throwsAsync(simulate({ ...inference, offload: 'all' }));
-  t.regex(error?.message ?? '', /about training/);
-  t.regex(await refusal({ cluster: '1x2:tpu-v4' }), /nothing is known of the hosts of tpu-v4/);
+  t.regex(error?.message ?? '', /applies to training only/);
+  t.regex(await refusal({ cluster: '1x2:tpu-v4' }), /device tpu-v4 has no host data/);
   t.regex(await refusal({ cluster: 'local', devices: 2 }), /are its host already/);
 });

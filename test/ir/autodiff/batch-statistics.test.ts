@@ -72,7 +72,7 @@ test('parts of a batch are normalised as if each were the batch, and move the ru
     );
   }
   t.throws(() => takeBatchStatistics(one(), [], { here: 3, whole: 3 }), {
-    message: /3 parts do not go into the 4 samples/,
+    message: /3 parts do not divide the 4 samples/,
   });
 });
 

@@ -27,7 +27,7 @@ test('forms that no kernel here proves are refused', (t) => {
     return () => (gradient ? gradient(view) : t.fail());
   };
   const message =
-    /gates with weights of their own or behind the other features, a router's weights beside its scores, or a sparse/;
+    /gates with separate weights or after the other features, router weights next to its scores, or a sparse/;
   t.throws(refused({}, null), { message });
   t.throws(refused({ use_sparse_mixer: 1 }), { message });
   t.notThrows(refused({}));

@@ -102,8 +102,8 @@ test('selective is attention alone, operators all but attention and every second
 });
 
 const REFUSED: readonly (readonly [request: string, message: RegExp, hint: RegExp])[] = [
-  ['ful', /'ful' is no kind of recompute/, /did you mean full/],
-  ['everything', /no kind of recompute/, /none, selective, operators, full, stage/],
+  ['ful', /'ful' is not a kind of recompute/, /did you mean full/],
+  ['everything', /not a kind of recompute/, /none, selective, operators, full, stage/],
   ['full:', /empty part/, /full:0-3,6/],
   ['full:0,,1', /empty part/, /full:0-3,6/],
   ['full:2', /there is no layer 2; the model's layers are 0 to 1/, /the last is 1/],
@@ -147,7 +147,7 @@ test('what changes nothing is said, and so is what only training has', async (t)
   t.regex(recomputedOperators(mlp, 'full', []).notes[0] ?? '', /--recompute full changes nothing/);
   const { graph } = await importModel('models/gpt-tiny.onnx');
   const error = t.throws(() => recomputedOperators(graph, 'full', []), { instanceOf: AutoparError });
-  t.regex(error?.message ?? '', /is of training, and this program infers/);
+  t.regex(error?.message ?? '', /applies to training only/);
   t.deepEqual(recomputedOperators(graph, 'none', []).notes, []);
   const once = recomputedOperators(await stepOf('gpt-tiny.onnx'), 'full:except-last', []);
   t.is(once.operators.size, 0);

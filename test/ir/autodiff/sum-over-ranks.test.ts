@@ -66,7 +66,7 @@ for (const kind of ['cross_entropy', 'mse'] as const)
 test('a loss that is no mean is refused, but on one rank', (t) => {
   const error = t.throws(() => made(4, { kind: 'model-output' }, { summedOver: 2 }), { instanceOf: AutoparError });
   t.is(error?.code, 'bad-option');
-  t.regex(error?.message ?? '', /--gradient-reduction sum .* the loss 'y' is no mean/);
+  t.regex(error?.message ?? '', /--gradient-reduction sum .* the loss 'y' is a sum/);
   t.notThrows(() => made(4, { kind: 'model-output' }, { summedOver: 1 }));
 });
 

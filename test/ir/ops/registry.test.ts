@@ -85,7 +85,7 @@ const MALFORMED: readonly [OperatorView, RegExp][] = [
       [2, 3, 6, 8],
       [2, 3, 6, 8],
     ]),
-    /do not go together/,
+    /do not match/,
   ],
 ];
 

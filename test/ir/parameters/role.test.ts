@@ -107,7 +107,7 @@ test('what is not trained for its values is noted, with the reason, and can be o
 test('what nothing but data speaks for is trained, noted, and can be overruled', async (t) => {
   const imported = await meeting('Mul', drawn('w', [8]));
   const { notes } = trainingForm(imported, {});
-  t.regex(notes.join(), /^trained, since data meets them .*: w; --frozen NAME keeps one$/);
+  t.regex(notes.join(), /^trained, as operands of data .*: w; --frozen NAME freezes one$/);
   t.deepEqual(trainingForm(imported, { frozen: ['w'] }).trained, ['fc.weight']);
 });
 

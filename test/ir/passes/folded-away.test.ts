@@ -57,7 +57,7 @@ test("running statistics in the exporter's record that the file does not have", 
   t.is(
     await said(net('conv.weight', 'conv.bias', { record: RECORD })),
     'the file lacks the running statistics of one module that was exported (bn): BatchNormalization was folded ' +
-      'into other weights or left out; training goes on from what the file has',
+      'into other weights or removed; training starts from the values of the file',
   );
   const weights = [ramp('bn.running_mean', [4]), ramp('bn.running_var', [4])];
   t.is(await said(net('conv.weight', 'conv.bias', { record: RECORD, weights })), null);
@@ -66,8 +66,8 @@ test("running statistics in the exporter's record that the file does not have", 
 test("kernels and biases that have the exporter's own names, beside those of modules", async (t) => {
   t.is(
     await said(net('onnx::Conv_17', 'onnx::Conv_18')),
-    'kernel and bias of one convolution were computed by the exporter (onnx::Conv_17), as when it folds ' +
-      'BatchNormalization into them; training goes on from what the file has',
+    'kernel and bias of one convolution were computed by the exporter (onnx::Conv_17), for example by folding ' +
+      'BatchNormalization; training starts from the values of the file',
   );
   t.is(await said(net('conv.weight', 'onnx::Conv_18')), null);
   t.is(await said(net('conv.weight', 'conv.bias')), null);
@@ -77,7 +77,7 @@ test('Identity operators that are called dropout', async (t) => {
   const identity = (name: string) => [node('Identity', ['x'], ['kept'], {}, { name })];
   t.is(
     await said(net('conv.weight', 'conv.bias', { before: identity('model/dropout_1/Identity') })),
-    'one Identity called dropout (model/dropout_1/Identity) keeps no ratio; training goes on from what the file has',
+    'one Identity called dropout (model/dropout_1/Identity) has no ratio; training starts from the values of the file',
   );
   t.is(await said(net('conv.weight', 'conv.bias', { before: identity('model/dropouts/Identity') })), null);
 });

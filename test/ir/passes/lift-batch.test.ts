@@ -258,12 +258,12 @@ test('what cannot be told for a batch is refused at the node, with the reason', 
   const zero = tensor('zero', [], [0], 'int64');
   t.regex(
     await refused([first, node('Unsqueeze', ['f', 'axes'], ['y'])], [zero, shapeOf('axes', [0])], [[4], [4]]),
-    /from 1 to 3.*node 'first' \(Gather\): it works along dimension 0/,
+    /from 1 to 3.*node 'first' \(Gather\): it operates along dimension 0/,
   );
   const running = node('CumSum', ['t', 'zero'], ['y'], {}, { name: 'running' });
   t.regex(
     await refused([node('Reshape', ['x', 'rows'], ['t']), running], [shapeOf('rows', [4, 2]), zero], [[4, 2], [2]]),
-    /node 'running' \(CumSum\): it works along dimension 0/,
+    /node 'running' \(CumSum\): it operates along dimension 0/,
   );
   const kernel = [
     node('Reshape', ['x', 'taps'], ['k']),

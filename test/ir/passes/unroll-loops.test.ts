@@ -146,7 +146,7 @@ test('a condition that depends on the data is refused with the iteration', async
     output: [value('y', [3])],
   });
   const refused = await t.throwsAsync(async () => importModel(await saved(graph)), { code: 'control-flow' });
-  t.regex(refused?.message ?? '', /'double' \(Loop\) goes on while a condition .* after iteration 0/);
+  t.regex(refused?.message ?? '', /'double' \(Loop\) has a condition that depends on the data after iteration 0/);
 });
 
 test('a Loop that would become too many nodes is refused at once, with the numbers', async (t) => {
@@ -204,7 +204,7 @@ test('a body that does not fit its Loop is refused', async (t) => {
   const short = { ...graph, graph: { ...graph.graph, node: [{ ...loop, input: ['M', 'on', 'x', 'x'] }] } };
   await t.throwsAsync(async () => importModel(await saved(short)), {
     code: 'control-flow',
-    message: /'steps' \(Loop\) wants a body of 4 inputs and 3 outputs, but has one of 3 and 3/,
+    message: /'steps' \(Loop\) needs a body of 4 inputs and 3 outputs, but has one of 3 and 3/,
   });
 });
 

@@ -150,10 +150,7 @@ test(
     t.is(first.priced, 1);
     t.true(first.bound <= free.simulation.stepSeconds && free.simulation.stepSeconds <= first.simulation.stepSeconds);
     const error = await t.throwsAsync(searchStep({ ...options, timeLimit: 0, memory: 1e9 }));
-    t.regex(
-      error?.message ?? '',
-      /the time limit was over before any plan was found: nothing fits .* \d+ configurations/,
-    );
+    t.regex(error?.message ?? '', /the time limit ended before any plan was found: nothing fits .* \d+ configurations/);
   },
 );
 

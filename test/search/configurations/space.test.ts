@@ -76,10 +76,7 @@ for (const [decided, reason] of [
   [{ pp: 2, schedule: 'interleaved-1f1b', virtualStages: 1 }, /1 virtual stage is one chunk/],
   [{ pp: 2, schedule: 'zero-bubble', virtualStages: 3 }, /zero-bubble runs one chunk a stage, not 3 virtual stages/],
   [{ pp: 4, virtualStages: 3 }, /pp 4 with 3 chunks a stage needs 12 layers, and the model has 8/],
-  [
-    { pp: 1, tp: 1, sp: 1, virtualStages: 2 },
-    /2 virtual stages are chunks that take turns with other stages, and pp is 1/,
-  ],
+  [{ pp: 1, tp: 1, sp: 1, virtualStages: 2 }, /2 virtual stages need a pipeline, and pp is 1/],
 ] as const) {
   test(`what a pipeline is asked for and cannot be is a reason: ${JSON.stringify(decided)}`, async (t) => {
     for (const { microBatches, reason: said } of combinations(spaceOf(decided, 8))) {

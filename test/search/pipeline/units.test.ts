@@ -72,7 +72,7 @@ test('a layout of stages is read as it is written, and refused where it is of an
     ['E t | t', 2, /it leaves out H/],
     ['E t | t t H', 2, /unit 3 of it is t, and the model has H/],
     ['E t | | t H', 3, /a stage has no units/],
-    ['E 2t | t H', 2, /is no row of letters/],
+    ['E 2t | t H', 2, /is not a row of letters/],
     ['E t | t H H', 2, /the model has 4 units/],
     ['E t*999999 | H', 2, /unit 3 of it is t/],
   ];

@@ -170,11 +170,20 @@ test('what is damaged or lies across the mesh is refused', async (t) => {
     return error.message;
   };
   const cut = (axis: number, num_shards: number) => [{ axis, simple_sharding: [{ num_shards }] }];
-  t.regex(await refusal({ device: [0, 1], sharded_dim: cut(0, 2) }), /not each of the 4 devices once/);
-  t.regex(await refusal({ device: [0, 1, 2, 2], sharded_dim: cut(0, 4) }), /not each of the 4 devices once/);
-  t.regex(await refusal({ device: [0, 1, 2, 99], sharded_dim: cut(0, 4) }), /not each of the 4 devices once/);
-  t.regex(await refusal({ device: [0, 1, 3, 2], sharded_dim: cut(0, 4) }), /do not lie along the axes of the mesh/);
-  t.regex(await refusal({ sharded_dim: cut(5, 2) }), /along dimension 5 is none/);
-  t.regex(await refusal({ sharded_dim: cut(0, 0) }), /along dimension 0 is none/);
-  t.regex(await refusal({ sharded_dim: cut(0, 100) }), /along dimension 0 is none/);
+  t.regex(
+    await refusal({ device: [0, 1], sharded_dim: cut(0, 2) }),
+    /do not include each of the 4 devices exactly once/,
+  );
+  t.regex(
+    await refusal({ device: [0, 1, 2, 2], sharded_dim: cut(0, 4) }),
+    /do not include each of the 4 devices exactly once/,
+  );
+  t.regex(
+    await refusal({ device: [0, 1, 2, 99], sharded_dim: cut(0, 4) }),
+    /do not include each of the 4 devices exactly once/,
+  );
+  t.regex(await refusal({ device: [0, 1, 3, 2], sharded_dim: cut(0, 4) }), /do not follow the axes of the mesh/);
+  t.regex(await refusal({ sharded_dim: cut(5, 2) }), /along dimension 5 does not fit its shape/);
+  t.regex(await refusal({ sharded_dim: cut(0, 0) }), /along dimension 0 does not fit its shape/);
+  t.regex(await refusal({ sharded_dim: cut(0, 100) }), /along dimension 0 does not fit its shape/);
 });

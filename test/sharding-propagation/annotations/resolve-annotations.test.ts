@@ -246,7 +246,7 @@ const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: 
     'a module that is not there',
     [{ match: { module: 'mlp' }, style: 'colwise' }],
     'pin-matches-nothing',
-    /there is none/,
+    /none is available/,
   ],
   [
     'an axis unknown',
@@ -298,7 +298,7 @@ const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: 
       },
     ],
     'pin-does-not-fit',
-    /3 operands, the operator has 2/,
+    /3 operands, and the operator has 2/,
   ],
   [
     'one list of counts for an operator',
@@ -330,7 +330,7 @@ const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: 
     'counts that no axes make',
     [{ match: { tensor: 'x' }, split: [3, 1] }],
     'pin-does-not-fit',
-    /3 parts, and no axes left/,
+    /3 parts, and no unused axes/,
   ],
   [
     'a split that does not divide',
@@ -345,13 +345,13 @@ const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: 
       { match: { node: 'fc' }, factors: { n: '(4 | 2:tp)' } },
     ],
     'pin-does-not-fit',
-    /4 parts what has 2 elements/,
+    /cuts the 2 elements of dimension \d into 4 parts/,
   ],
   [
     'a negative count',
     [{ match: { node: 'fc' }, split: '((-4,1),(1,2))' }],
     'pin-does-not-fit',
-    /-4, which is no number/,
+    /-4, which is not a number/,
   ],
   [
     'text that is no strategy',

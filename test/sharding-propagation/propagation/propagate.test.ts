@@ -287,7 +287,7 @@ const refusals: readonly {
   {
     title: 'an axis that one keeps off',
     pins: () => [operator('layers.0.up', { without: ['tp'] }), operator('layers.0.up', { axes: { n: ['tp'] } }, 1)],
-    says: /tp is kept off it by the first and shards factor n by the second/,
+    says: /the first excludes tp, and the second shards factor n over it/,
   },
   {
     title: 'a count that the axes do not make',

@@ -142,7 +142,7 @@ test('that nothing keeps all that is forbidden is proven by branches, and by int
   for (const solver of [null, await loadSolver('highs')]) {
     t.throws(() => boundedSearch(problem, { work: 1e8 }, solver), {
       instanceOf: NoAssignment,
-      message: 'no assignment keeps the limit and all that is forbidden',
+      message: 'no assignment satisfies the limit and all constraints',
     });
   }
   const four = { ...problem, sizes: [4, 4, 4, 4], factors: factors.filter(({ variables: [, b] }) => b !== 4) };
@@ -186,11 +186,11 @@ test('what cannot be kept is refused, on this thread and on another', async (t) 
   };
   t.throws(() => boundedSearch(problem, EFFORT, null), {
     instanceOf: NoAssignment,
-    message: 'every assignment takes more than the limit',
+    message: 'every assignment exceeds the limit',
   });
   await t.throwsAsync(solveApart({ problem, effort: EFFORT, solver: 'none' }), {
     instanceOf: NoAssignment,
-    message: 'every assignment takes more than the limit',
+    message: 'every assignment exceeds the limit',
   });
   const forbidden = {
     ...problem,

@@ -4,8 +4,8 @@
 
 export const COLLECTIVES = `"""One function per typed transition between layouts, on torch.distributed.
 
-A block is seen as rows: \`outer\` is the product of its sizes in front of the dimension that is cut or joined.
-With wait=False a function returns while its collective is under way: wait() gives the result.
+Functions view a block as rows: \`outer\` is the product of its sizes in front of the dimension that is cut or joined.
+With wait=False a function returns while its collective runs: wait() returns the result.
 """
 
 import torch
@@ -19,7 +19,7 @@ OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.Re
 
 
 class Pending:
-    """A collective under way. It holds its operand until then."""
+    """A running collective. It holds its operand until it ends."""
 
     def __init__(self, work, operand, finish):
         self.work, self.operand, self.finish = work, operand, finish
@@ -34,7 +34,7 @@ def started(work, operand, finish, wait):
     return pending.wait() if wait else pending
 
 
-# Backends carry no truth values, and few numbers without a sign.
+# Backends support no booleans, and few unsigned integers.
 CARRIED = {torch.bool: torch.uint8, torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
 
@@ -43,14 +43,14 @@ def numeric(x):
 
 
 def all_reduce(x, group, operation="sum", wait=True):
-    """partial -> whole"""
+    """partial -> replicated"""
     result = numeric(x).clone(memory_format=torch.contiguous_format)
     work = dist.all_reduce(result, OPERATIONS[operation], group.process_group, async_op=True)
     return started(work, None, lambda: result.to(x.dtype), wait)
 
 
 def all_gather(x, group, outer, shape, wait=True):
-    """sharded -> whole"""
+    """sharded -> replicated"""
     operand = numeric(x).flatten()
     gathered = operand.new_empty(group.size * operand.numel())
     work = all_gather_single(gathered, operand, group.process_group, async_op=True)
@@ -86,7 +86,7 @@ def all_to_all(x, group, outer, joined_outer, shape, wait=True):
 
 
 def permute(x, group, to, wait=True):
-    """Member k of the group sends its block to member to[k]."""
+    """Member k of the group sends its shard to member to[k]."""
     operand = numeric(x).flatten()
     result = torch.empty_like(operand)
     sizes = group.sizes(to[group.index], operand.numel())
@@ -96,14 +96,14 @@ def permute(x, group, to, wait=True):
 
 
 def reduce(x, group, operation="sum", wait=True):
-    """partial -> whole on the first member, None on the others"""
+    """partial -> complete on the first member, None on the others"""
     result = numeric(x).clone(memory_format=torch.contiguous_format)
     work = dist.reduce(result, group.first, OPERATIONS[operation], group.process_group, async_op=True)
     return started(work, None, lambda: result.to(x.dtype) if group.index == 0 else None, wait)
 
 
 def broadcast(x, group, shape, dtype, wait=True):
-    """whole on the first member -> whole on all"""
+    """complete on the first member -> replicated"""
     if group.index == 0:
         result = numeric(x).clone(memory_format=torch.contiguous_format)
     else:
@@ -113,7 +113,7 @@ def broadcast(x, group, shape, dtype, wait=True):
 
 
 def send(x, rank):
-    """To the same place in another stage. Transfers stand in one order at both ends, so that they may block."""
+    """To the same place in another stage. Transfers have the same order at both ends and may block."""
     dist.send(numeric(x).contiguous(), rank)
 
 

@@ -20,17 +20,17 @@ OLDEST_TORCH = (${OLDEST.join(', ')})
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of whole inputs, one per step, in turn")
-    parser.add_argument("--outputs", metavar="FILE", help="npz file of the last step's whole outputs to write")
-    parser.add_argument("--state", metavar="FILE", help="npz file of whole weights and state to write at the end")
-    parser.add_argument("--metrics", metavar="FILE", help="CSV file of each step's loss and other single numbers")
+    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of unsharded inputs, one per step, repeated")
+    parser.add_argument("--outputs", metavar="FILE", help="npz file to write the last step's unsharded outputs")
+    parser.add_argument("--state", metavar="FILE", help="npz file to write unsharded weights and state at the end")
+    parser.add_argument("--metrics", metavar="FILE", help="CSV file of each step's loss and other scalars")
     parser.add_argument("--steps", type=int, default=1, help="steps to run (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of inputs made up where none are given (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
     parser.add_argument("--save", metavar="FOLDER", help="folder of checkpoints to write, each in step-N")
     parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: --steps)")
     parser.add_argument("--resume", metavar="FOLDER", help="continue from the last checkpoint in this folder")
     parser.add_argument("--compile", action="store_true", help="run each layer's segments through torch.compile")
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="where to run (default: cuda where there is a GPU)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="device (default: cuda if there is a GPU)")
     options = parser.parse_args()
     for name in ("steps", "save_every"):
         value = getattr(options, name)
@@ -40,7 +40,7 @@ def arguments():
 
 
 def check_modules():
-    """Says which command installs what is missing or too old."""
+    """Prints the command that installs missing or too old modules."""
     remedy = f"run {os.path.basename(sys.executable)} -m pip install -r requirements.txt"
     missing = []
     for name in MODULES:
@@ -60,7 +60,7 @@ def check_world_size(wanted):
     found = int(os.environ.get("WORLD_SIZE", "1"))
     if found != wanted:
         command = f"torchrun --nproc-per-node {wanted} main.py"
-        sys.exit(f"the program is for {wanted} ranks, and {found} run: start it with {command}")
+        sys.exit(f"the program needs {wanted} ranks, and {found} run: start it with {command}")
 
 
 def main():
@@ -133,7 +133,7 @@ def read_inputs(file, inputs):
 
 
 def feed(mesh, arrays, inputs):
-    """By input: this rank's block of it, or that of each micro-batch."""
+    """By input: this rank's shard, or the shard of each micro-batch."""
     fed = {}
     for name, value in inputs.items():
         whole = torch.as_tensor(arrays[name]).to(value.dtype)
@@ -156,7 +156,7 @@ def whole_outputs(mesh, results, modules):
 
 
 def whole_state(mesh, model):
-    """Weights and state of which ranks have blocks."""
+    """Weights and state that are sharded."""
     wholes = {}
     for stage, entries in enumerate(read_index()):
         for name, entry in entries.items():
@@ -173,7 +173,7 @@ def to_numpy(tensors):
 
 
 def compile_layers(model):
-    """Each method of a layer's class once, but those that stop where they wait; collectives stay between the graphs."""
+    """Each method of a layer's class once, except those that yield; collectives stay between the graphs."""
     for module in {sys.modules[type(part).__module__] for part in model.modules()}:
         for name, value in list(vars(module).items()):
             if getattr(value, "__module__", None) == collectives.__name__:
@@ -185,7 +185,7 @@ def compile_layers(model):
 
 
 class Log:
-    """Outputs that are one number, of each step: printed, and in a CSV file where one is wanted."""
+    """Scalar outputs of each step: printed, and written to a CSV file on request."""
 
     def __init__(self, file):
         self.file, self.writer = file and open(file, "w", newline=""), None
@@ -237,8 +237,8 @@ def run(options):
 
 export const CHECKPOINT = `"""Checkpoints in torch's distributed format: a program of another plan resumes them.
 
-They are by the model's names. A block that is one box of its tensor is saved as a DTensor. Another one, such as this
-rank's heads of a fused projection of queries, keys and values, has no placement there: such a tensor is saved whole.
+They use the model's names. A shard that is one box of its tensor is saved as a DTensor. Other shards, such as this
+rank's heads of a fused projection of queries, keys and values, have no placement there: their tensor is saved unsharded.
 """
 
 import sys
@@ -260,7 +260,7 @@ def save(folder, mesh, model, step):
 
 
 def load(folder, mesh, model):
-    """Fills every parameter; the number of steps that were done."""
+    """Fills every parameter; returns the number of completed steps."""
     found = [path.parent for path in Path(folder).glob(f"step-*/{DONE}")]
     if not found:
         sys.exit(f"{folder} holds no checkpoint, a folder step-N with a file {DONE}")
@@ -280,7 +280,7 @@ def state_of(mesh, model):
             if not entry["kept"]:
                 continue
             if entry["layout"] is None:
-                sys.exit(f"{name} has blocks that are summands of one tensor, of which there is no checkpoint")
+                sys.exit(f"{name} is a partial sum on each rank, which checkpoints do not support")
             placements = None if entry["onHost"] or entry["first"] else placements_of(mesh, entry)
             if placements is None:
                 whole = whole_of(mesh, model, name, entry, stage).cpu()
@@ -304,7 +304,7 @@ def stage_mesh(mesh):
 
 
 def placements_of(mesh, entry):
-    """A placement per axis of the mesh; None where the block is no box of its tensor."""
+    """A placement per axis of the mesh; None if the shard is not a box of its tensor."""
     names = [name for name in mesh.device_mesh.mesh_dim_names if name != STAGE_AXIS]
     placements = {name: Replicate() for name in names or [STAGE_AXIS]}
     for dim, pieces in enumerate(entry["layout"]):

@@ -38,7 +38,7 @@ from collectives import all_gather_single, numeric
 AXES = ()
 STAGE_AXIS = "${STAGE_AXIS}"
 
-# Axes over which collectives run. A group is all ranks that differ on these alone. All ranks make groups in this order.
+# Axes over which collectives run. A group has all ranks that differ only on these. All ranks make groups in this order.
 GROUPS = ()
 
 # The module of each stage.
@@ -65,7 +65,7 @@ class Group:
         return blocks if self.is_sorted else blocks[[self.order.index(rank) for rank in range(self.size)]]
 
     def sizes(self, member, size):
-        """Sizes of what all members but one send nothing of."""
+        """Sizes of transfers that only one member sends."""
         return [size if rank == self.order[member] else 0 for rank in range(self.size)]
 
 
@@ -92,7 +92,7 @@ class Mesh:
         return Group(process_group, mine, self.rank)
 
     def members(self, axes, place=None):
-        """The ranks that differ from a place on these axes alone, the last axis fastest."""
+        """The ranks that differ from a place only on these axes, the last axis fastest."""
         place, sizes = place or self.place, dict(AXES)
         indices = itertools.product(*(range(sizes[axis]) for axis in axes))
         return [self.rank_at({**place, **dict(zip(axes, index, strict=True))}) for index in indices]
@@ -126,7 +126,7 @@ class Mesh:
         return index
 
     def coordinate(self, axes, block, bias):
-        """What differs between ranks enters as data: the offset of this rank's block."""
+        """The offset of this rank's shard, as data: programs of ranks are equal."""
         return torch.tensor([self.index(axes) * block + bias])
 
     def place_of(self, rank):
@@ -142,7 +142,7 @@ def pieces_of(layout):
 
 
 def padded(whole, extents):
-    """A tensor filled up where axes do not divide it: parts (size, valid) of a dimension, whose first places count."""
+    """A tensor padded where axes do not divide it: parts (size, valid) of a dimension, with padding at the end."""
     for dim, parts in enumerate(extents or []):
         if parts is not None:
             split = whole.unflatten(dim, [valid for _, valid in parts])
@@ -174,7 +174,7 @@ def reordered(whole, order, back=False):
 
 
 def cut(mesh, whole, layout, extents=None, order=None):
-    """This rank's block of a whole tensor."""
+    """This rank's shard of an unsharded tensor."""
     pieces = pieces_of(layout)
     block = padded(reordered(whole, order), extents).reshape([size for size, _ in pieces])
     for dim, (size, axes) in enumerate(pieces):
@@ -185,7 +185,7 @@ def cut(mesh, whole, layout, extents=None, order=None):
 
 
 def join(mesh, block, layout, dtype, stage, extents=None, first=(), order=None):
-    """The whole tensor of which the ranks of a stage that are first on some axes have blocks. All ranks call it."""
+    """The unsharded tensor of shards on ranks of a stage that are first on some axes. All ranks call it."""
     pieces, sizes = pieces_of(layout), dict(AXES)
     parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
     local = [size // part for (size, _), part in zip(pieces, parts, strict=True)]
@@ -205,7 +205,7 @@ def join(mesh, block, layout, dtype, stage, extents=None, first=(), order=None):
 
 
 def whole_of(mesh, model, name, entry, stage):
-    """The whole tensor of a parameter, by its entry of weights/index.json. All ranks call it."""
+    """The unsharded tensor of a parameter, by its entry of weights/index.json. All ranks call it."""
     is_here = stage == mesh.stage and mesh.is_first(*entry["first"])
     block = model.get_parameter(name).data if is_here else None
     return join(mesh, block, entry["layout"], getattr(torch, entry["dtype"]), stage, entry["extents"], entry["first"])

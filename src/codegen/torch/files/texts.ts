@@ -44,7 +44,7 @@ const MODEL =
   '| model.py | a class for each kind of layer, one line per operator with its layout; the model, which calls them |';
 const PIPELINE = `| layers.py | a class for each kind of layer, one line per operator with its layout |
 | stage_0.py … | the model of a stage, which calls its layers |
-| schedule.csv | what each stage runs in which order, in the grammar of torch.distributed.pipelining |`;
+| schedule.csv | the actions of each stage in order, in the grammar of torch.distributed.pipelining |`;
 
 /** README.md. */
 export function torchReadme({ model, ranks, mesh, isPipeline }: DescribedProgram): string {
@@ -53,15 +53,15 @@ export function torchReadme({ model, ranks, mesh, isPipeline }: DescribedProgram
     pip install -r requirements.txt
     torchrun --nproc-per-node ${ranks} main.py --steps 3
 
-\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights, \`--save\`
+\`--inputs FILE.npz\` gives unsharded inputs, \`--outputs\` and \`--state\` write unsharded outputs and weights, \`--save\`
 and \`--resume\` checkpoints; \`main.py --help\` lists the rest. On several machines add torchrun's own options
 (\`--nnodes\`, \`--rdzv-endpoint\`).
 
 | file | holds |
 |---|---|
 ${isPipeline ? PIPELINE : MODEL}
-| optimizer.py | of training: functions that update a parameter |
-| mesh.py | the device mesh, process groups, how blocks are cut from whole tensors |
+| optimizer.py | functions that update a parameter (training only) |
+| mesh.py | the device mesh, process groups, and functions that shard tensors |
 | collectives.py | one function per transition between layouts |
 | values.py | parameters and their files |
 | main.py | options; checks modules and the world size |

@@ -2,7 +2,7 @@
  * @file values.py of an emitted program: the same for every program.
  */
 
-export const VALUES = `"""Weights and their files, and what a step holds."""
+export const VALUES = `"""Weights and their files, and values of a step."""
 
 import json
 import math
@@ -35,7 +35,7 @@ class Container(nn.Module):
 
 
 def attach(root, path, value):
-    """Puts a module or parameter where its dotted name says."""
+    """Attaches a module or parameter under its dotted name."""
     *parents, name = path.split(".")
     for parent in parents:
         if not hasattr(root, parent):
@@ -80,12 +80,12 @@ def read_schedule(stage):
 
 
 def read_index():
-    """Per stage, by parameter: where its block is."""
+    """Per stage, by parameter: the place of its shard."""
     return json.loads((FOLDER / "weights" / "index.json").read_text())
 
 
 def load(model, mesh):
-    """Fills every parameter with this rank's block."""
+    """Fills every parameter with this rank's shard."""
     index = read_index()[mesh.stage]
     files = {}
     for name, parameter in model.named_parameters():
@@ -103,7 +103,7 @@ def load(model, mesh):
 
 
 class Value(NamedTuple):
-    """An input or output: its whole shape, its layout, and the dimension along which so many micro-batches are one."""
+    """An input or output: its unsharded shape, its layout, and the dimension that micro-batches split."""
 
     dtype: torch.dtype
     shape: tuple
@@ -122,7 +122,7 @@ class Values(SimpleNamespace):
 
 
 def accumulate(values, name, part, place=None):
-    """Adds a micro-batch's part to a sum, which begins anew with the first, and may be on the host or on disk."""
+    """Adds a micro-batch's part to a sum, which restarts with the first, and may be on the host or on disk."""
     if hasattr(values, name):
         total = getattr(values, name)
         total.add_(part.to(total.device))
@@ -131,11 +131,11 @@ def accumulate(values, name, part, place=None):
 
 
 def run_halves(method, micros, number, step, count):
-    """Two micro-batches: where one waits for a collective it is the other's turn."""
+    """Two micro-batches: while one waits for a collective, the other runs."""
     halves = {}
     for half in (number, number + 1):
         progress.is_last = half == count - 1
-        # A method that waits for nothing has run, and is no generator.
+        # A method without waits has run, and is not a generator.
         halves[half] = method(micros[half], step) or iter(())
     while halves:
         for half, turns in list(halves.items()):

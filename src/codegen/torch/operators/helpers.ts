@@ -35,7 +35,7 @@ const batchStatistics = `def batch_norm_training(x, scale, bias, mean, var, eps,
 `;
 
 const rotary = `def rotary_embedding(x, cos, sin, heads=0, interleaved=False, size=0):
-    """ONNX's RotaryEmbedding: pairs of features are turned by the angle of their position."""
+    """ONNX's RotaryEmbedding: pairs of features are rotated by the angle of their position."""
     shape, heads_at = x.shape, 1
     if len(shape) == 3:
         x, heads_at = x.reshape(shape[0], shape[1], heads, -1), 2
