@@ -3,7 +3,8 @@
  * quarter of the time of `npm test` when every file had a process of its own.
  *
  * Each test file `x.test.js` has a part `x.part.js` beside it, the same text with another first line: its tests are titled by
- * their file, and run one after the other (test/titled.ts). A suite imports its parts.
+ * their file, and run one after the other (test/titled.ts). A suite imports its parts. In `npm run test:all` a file that only adds
+ * slow tests declares these alone.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
@@ -58,9 +59,26 @@ export function doesMore(file, seen = new Set()) {
   seen.add(file);
   const text = readFileSync(file, 'utf8');
   if (TOLD.test(text)) return true;
+  return loadedBy(file, text).some((path) => !seen.has(path) && doesMore(path, seen));
+}
+
+/** Modules besides the compiler's that a file loads by its text. */
+function loadedBy(file, text) {
   const loaded = [...text.matchAll(MODULE)].map(([, path]) => join(dirname(file), path));
-  const isOwn = (path) => existsSync(path) && !COMPILER.some((folder) => path.startsWith(folder));
-  return loaded.some((path) => !seen.has(path) && isOwn(path) && doesMore(path, seen));
+  return loaded.filter((path) => existsSync(path) && !COMPILER.some((folder) => path.startsWith(folder)));
+}
+
+/** What a test file imports of the selection, if it only declares tests that are slow. */
+const SLOW_TESTS = /^import \{ slowTests \} from '\.{1,2}\/[^']*selection\.js';$/m;
+
+/**
+ * Whether a built test file does more in `npm run test:all` only by the tests that it declares to be slow: it need not run its
+ * others there again.
+ */
+export function addsTests(file) {
+  const text = readFileSync(file, 'utf8');
+  const others = text.replace(SLOW_TESTS, '');
+  return others !== text && !TOLD.test(others) && !loadedBy(file, others).some((path) => doesMore(path));
 }
 
 /** Writes the part of a test file, and returns its name. */
@@ -70,7 +88,8 @@ function writePart(file) {
   const name = file.slice(0, -ENDING.length);
   const titled = slashed(relative(dirname(join(tests, file)), join(tests, 'titled.js')));
   const from = titled.startsWith('.') ? titled : `./${titled}`;
-  const line = `import { titled } from '${from}'; const test = titled('${name.replaceAll('/', ' › ')}');`;
+  const title = `'${name.replaceAll('/', ' › ')}', ${addsTests(join(tests, file))}`;
+  const line = `import { titled } from '${from}'; const test = titled(${title});`;
   const part = `${name}.part.js`;
   write(join('test', part), text.replace(IMPORT, line));
   return part;

@@ -150,7 +150,7 @@ test('what does not fit says by how much, and which change makes it fit', async 
   t.true((await simulate({ ...choice, memory: need })).fits);
 });
 
-test('the change that makes it fit is one: run as it says, it fits and takes as long', async (t) => {
+slow('the change that makes it fit is one: run as it says, it fits and takes as long', async (t) => {
   const generate = 'moe:layers=4,hidden=1024,heads=16,kv_heads=16,ffn=2048,experts=8,seq=256,vocab=8000';
   const asked = { generate, cluster: '2x8:a100-sxm-80', loss: { kind: 'cross_entropy' as const } };
   const names: Readonly<Record<string, keyof SimulateOptions>> = {

@@ -261,7 +261,7 @@ test('a trainer refuses what compile and train refuse, before anything is compil
   t.false(existsSync(output));
 });
 
-test('a trainer evaluates what it trained, under another configuration too, and tunes it further', async (t) => {
+slow('a trainer evaluates what it trained, under another configuration too, and tunes it further', async (t) => {
   const trainer = new Trainer({ model: GPT, output: join(folder, 'trainer'), training: SGD });
   const before = await trainer.setParallelConfig({ devices: 1 }).evaluate({ data: [tokens] });
   t.is(before.samples, 14);

@@ -51,7 +51,7 @@ test('the result and explain name the level that layouts amount to', async (t) =
   }
 });
 
-test('experts stay on the ranks that they are spread over, whatever the level', async (t) => {
+slow('experts stay on the ranks that they are spread over, whatever the level', async (t) => {
   const experts = 'moe:layers=1,hidden=64,heads=4,kv_heads=4,ffn=128,seq=32,vocab=256,experts=4,topk=2,batch=8';
   const parameters = 4 * 3 * 64 * 128;
   for (const zero of [0, 1, 2] as const) {

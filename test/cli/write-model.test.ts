@@ -87,7 +87,7 @@ async function sameOfFile(
 }
 
 for (const [name, sizes] of Object.entries(FAMILIES)) {
-  test.serial(`the file of ${name} has the plan that the family has`, async (t) => {
+  slowTests(test.serial, name === 'hybrid')(`the file of ${name} has the plan that the family has`, async (t) => {
     const { same, says, file } = await sameOfFile(`${name}:${sizes}`, []);
     t.true(same, says);
     const inspected = await autopar(['inspect', file, '--json'], { cwd: folder });

@@ -1,5 +1,6 @@
 /**
- * @file `npm run test:all` runs again just those test files that do more there (scripts/suites.mjs).
+ * @file `npm run test:all` runs again just those test files that do more there (scripts/suites.mjs), and of those that only add slow
+ * tests just these.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,7 +9,8 @@ import { pathToFileURL } from 'node:url';
 import test from 'ava';
 import { ROOT } from '../cli/autopar.js';
 
-const { doesMore } = (await import(pathToFileURL(join(ROOT, 'scripts/suites.mjs')).href)) as {
+const { addsTests, doesMore } = (await import(pathToFileURL(join(ROOT, 'scripts/suites.mjs')).href)) as {
+  readonly addsTests: (file: string) => boolean;
   readonly doesMore: (file: string) => boolean;
 };
 
@@ -45,4 +47,21 @@ test('it is found behind an import, a module that is loaded later and a process'
   t.true(doesMore(write('names.js', "const folder = process.env['AUTOPAR_SHARED'];\n")));
   t.false(doesMore(write('circular.js', "import './alone.js';\nimport 'node:fs';\n")));
   t.false(doesMore(write('gives.js', "run({ env: { AUTOPAR_DEBUG: '' } });\n")));
+});
+
+test('a file that only adds slow tests is told from one whose other tests do more too', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  const write = (name: string, text: string): string => {
+    writeFileSync(join(folder, name), text);
+    return join(folder, name);
+  };
+  write('selection.js', "export const EVERYTHING = process.env.AUTOPAR_TESTS === 'all';\n");
+  write('shared.js', "export const FOLDER = process.env['AUTOPAR_SHARED'];\n");
+  write('others.js', "import { EVERYTHING } from './selection.js';\nexport const MOST = EVERYTHING ? 9 : 1;\n");
+  const slow = "import { slowTests } from './selection.js';\n";
+  t.true(addsTests(write('slow.js', slow)));
+  t.false(addsTests(write('all.js', "import { EVERYTHING, slowTests } from './selection.js';\n")));
+  t.false(addsTests(write('models.js', `${slow}import { FOLDER } from './shared.js';\n`)));
+  t.false(addsTests(write('behind.js', `${slow}import { MOST } from './others.js';\n`)));
+  t.false(addsTests(write('same.js', "import './absent.js';\n")));
 });

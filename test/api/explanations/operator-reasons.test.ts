@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { type CompileOptions, compile, explainOperator, explainPlan, openExplainable } from '../../../src/api/index.js';
 import { readAnnotations } from '../../../src/api/requests/annotations.js';
+import { slowTests } from '../../selection.js';
 
 const MODEL = 'models/gpt-tiny.onnx';
 const FC = '/h.*/mlp/c_fc/MatMul';
@@ -52,15 +53,18 @@ test('by price: the figure of the next strategy is the least that explain gives,
   );
 });
 
-test('beyond the most expensive operators, other strategies are not priced; what recomputes names what it runs again', async (t) => {
-  const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
-  const { operators } = await compiled(t, { dp: 2, tp: 2, globalBatch: 8, training, recompute: 'full' });
-  const reasons = operators.map(({ why }) => why[0]);
-  t.true(operators.length > 80);
-  t.true(reasons.findIndex((reason) => reason?.by === 'price' && reason.next === undefined) >= 32);
-  const clones = reasons.flatMap((reason) => (reason?.by === 'recompute' ? [reason.operator] : []));
-  t.true(clones.includes('/h.0/mlp/c_fc/MatMul'));
-});
+slowTests(test)(
+  'beyond the most expensive operators, other strategies are not priced; what recomputes names what it runs again',
+  async (t) => {
+    const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
+    const { operators } = await compiled(t, { dp: 2, tp: 2, globalBatch: 8, training, recompute: 'full' });
+    const reasons = operators.map(({ why }) => why[0]);
+    t.true(operators.length > 80);
+    t.true(reasons.findIndex((reason) => reason?.by === 'price' && reason.next === undefined) >= 32);
+    const clones = reasons.flatMap((reason) => (reason?.by === 'recompute' ? [reason.operator] : []));
+    t.true(clones.includes('/h.0/mlp/c_fc/MatMul'));
+  },
+);
 
 test('pins name file and line; of equal layers of which some are pinned, the others have a reason of their own', async (t) => {
   const cluster = '1x4:a100-sxm-80';
@@ -77,7 +81,7 @@ test('pins name file and line; of equal layers of which some are pinned, the oth
   t.is(shared?.why[1]?.by, 'price');
 });
 
-test('by propagation: the chains are those of explain', async (t) => {
+slowTests(test)('by propagation: the chains are those of explain', async (t) => {
   const { output, operators } = await compiled(t, { devices: 4, dp: 2, tp: 2, complete: 'propagate' }, FC);
   const { explainable } = await openExplainable(output);
   for (const { operator, why } of operators) {

@@ -16,6 +16,7 @@ import type { ConstantTensor } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { noise } from '../../ir/same-results.js';
+import { slowTests } from '../../selection.js';
 
 const SIZES = { channels: 2, size: 4, widths: [4], classes: 3, dropout: 0 };
 const BATCH = 8;
@@ -64,38 +65,41 @@ for (const { batchStatistics, microBatches, parts } of [
   { batchStatistics: 'shard', microBatches: 1, parts: 2 },
   { batchStatistics: 'shard', microBatches: 2, parts: 4 },
 ] as const)
-  test(`statistics of each ${batchStatistics}, dp 2, ${microBatches} micro-batches`, async (t) => {
-    const file = saved((clean) => t.teardown(clean));
-    const training: Training = { ...TRAINING, batchStatistics, microBatches };
-    const own = await computed(file, { ...training, shards: 2 }, 0, BATCH);
-    const each = BATCH / parts;
-    const alone = await Promise.all(
-      Array.from({ length: parts }, (_, part) => computed(file, TRAINING, part * each, each)),
-    );
-    const mean = (lists: readonly (readonly number[])[]) =>
-      (lists[0] ?? []).map((_, at) => lists.reduce((sum, list) => sum + (list[at] ?? Number.NaN), 0) / parts);
-    t.true(near(own.loss, mean(alone.map(({ loss }) => loss))));
-    t.true(
-      near(
-        own.logits,
-        alone.flatMap(({ logits }) => logits),
-      ),
-    );
-    t.true(own.gradients.size > 4);
-    for (const [weight, gradient] of own.gradients)
-      t.true(near(gradient, mean(alone.map(({ gradients }) => gradients.get(weight) ?? []))), weight);
-    const whole = await computed(file, TRAINING, 0, BATCH);
-    t.false(near(own.loss, whole.loss, 1e-4));
-    t.false(near(own.logits, whole.logits, 1e-2));
-    const output = `${file}.autopar`;
-    const { verification } = await compile({
-      model: file,
-      output,
-      training,
-      degrees: { dp: 2, tp: 1 },
-      axes: 'roles',
-      verify: true,
-    });
-    t.true(verification?.passed);
-    t.true((verification?.gradients?.length ?? 0) > 4);
-  });
+  slowTests(test, microBatches === 1)(
+    `statistics of each ${batchStatistics}, dp 2, ${microBatches} micro-batches`,
+    async (t) => {
+      const file = saved((clean) => t.teardown(clean));
+      const training: Training = { ...TRAINING, batchStatistics, microBatches };
+      const own = await computed(file, { ...training, shards: 2 }, 0, BATCH);
+      const each = BATCH / parts;
+      const alone = await Promise.all(
+        Array.from({ length: parts }, (_, part) => computed(file, TRAINING, part * each, each)),
+      );
+      const mean = (lists: readonly (readonly number[])[]) =>
+        (lists[0] ?? []).map((_, at) => lists.reduce((sum, list) => sum + (list[at] ?? Number.NaN), 0) / parts);
+      t.true(near(own.loss, mean(alone.map(({ loss }) => loss))));
+      t.true(
+        near(
+          own.logits,
+          alone.flatMap(({ logits }) => logits),
+        ),
+      );
+      t.true(own.gradients.size > 4);
+      for (const [weight, gradient] of own.gradients)
+        t.true(near(gradient, mean(alone.map(({ gradients }) => gradients.get(weight) ?? []))), weight);
+      const whole = await computed(file, TRAINING, 0, BATCH);
+      t.false(near(own.loss, whole.loss, 1e-4));
+      t.false(near(own.logits, whole.logits, 1e-2));
+      const output = `${file}.autopar`;
+      const { verification } = await compile({
+        model: file,
+        output,
+        training,
+        degrees: { dp: 2, tp: 1 },
+        axes: 'roles',
+        verify: true,
+      });
+      t.true(verification?.passed);
+      t.true((verification?.gradients?.length ?? 0) > 4);
+    },
+  );

@@ -95,7 +95,7 @@ slow(
   },
 );
 
-test('ranks of this machine are planned over all axes, and the program is right', async (t) => {
+slow('ranks of this machine are planned over all axes, and the program is right', async (t) => {
   const options = { ...saved(t, GPT), training: TRAINING, devices: 2, force: true };
   const { plan: plain } = await alone(options);
   const { plan: found, compared, verification } = await compile({ ...options, verify: true });
@@ -105,26 +105,29 @@ test('ranks of this machine are planned over all axes, and the program is right'
   t.true(verification?.passed);
 });
 
-test('stages are proposed where a batch can be cut into micro-batches, and not where statistics are taken of all of it', async (t) => {
-  const sizes = { channels: 3, size: 8, widths: [8, 8], classes: 4, dropout: 0 };
-  const options = {
-    ...saved(t, normalisedCnn('cnn', { ...sizes, batch: 8 }, 1)),
-    cluster: '1x2:a100-sxm-80',
-    force: true,
-  };
-  const planned = async (training: Training) => {
-    const { compared, plan: found } = await compile({ ...options, training, planOnly: true });
-    return { found, stages: compared?.filter(({ degrees }) => degrees.pp > 1) ?? [] };
-  };
-  const whole = await planned(TRAINING);
-  t.deepEqual(whole.stages, []);
-  t.is(whole.found.degrees.dp * whole.found.degrees.tp, 2);
-  const frozen = await planned({ ...TRAINING, freezeBatchStatistics: true });
-  t.not(frozen.stages.length, 0);
-  // Stages that are asked for are planned all the same.
-  const { plan: asked } = await compile({ ...options, training: TRAINING, degrees: { pp: 2 }, planOnly: true });
-  t.is(asked.degrees.pp, 2);
-});
+slow(
+  'stages are proposed where a batch can be cut into micro-batches, and not where statistics are taken of all of it',
+  async (t) => {
+    const sizes = { channels: 3, size: 8, widths: [8, 8], classes: 4, dropout: 0 };
+    const options = {
+      ...saved(t, normalisedCnn('cnn', { ...sizes, batch: 8 }, 1)),
+      cluster: '1x2:a100-sxm-80',
+      force: true,
+    };
+    const planned = async (training: Training) => {
+      const { compared, plan: found } = await compile({ ...options, training, planOnly: true });
+      return { found, stages: compared?.filter(({ degrees }) => degrees.pp > 1) ?? [] };
+    };
+    const whole = await planned(TRAINING);
+    t.deepEqual(whole.stages, []);
+    t.is(whole.found.degrees.dp * whole.found.degrees.tp, 2);
+    const frozen = await planned({ ...TRAINING, freezeBatchStatistics: true });
+    t.not(frozen.stages.length, 0);
+    // Stages that are asked for are planned all the same.
+    const { plan: asked } = await compile({ ...options, training: TRAINING, degrees: { pp: 2 }, planOnly: true });
+    t.is(asked.degrees.pp, 2);
+  },
+);
 
 test('a number of stages that is given is kept, whatever else is proposed', async (t) => {
   const { plan: found } = await compile({

@@ -21,6 +21,7 @@ import { findLayers } from '../../../src/ir/passes/find-layers.js';
 import type { Layout } from '../../../src/sharding-propagation/layout.js';
 import { ROOT } from '../../cli/autopar.js';
 import { MODELS } from '../../pipelines/models.js';
+import { slowTests } from '../../selection.js';
 
 const cluster = parseCluster('1x8:a100-sxm-80', undefined);
 const loss = { kind: 'cross_entropy' as const };
@@ -76,8 +77,8 @@ test('a layer of a file has the products and keeps the bytes of the family that 
   t.true((parts.stages[0]?.activations ?? 0) > (kept ?? 0), 'scores are kept where attention is in parts');
 });
 
-test('a family and the file that it is written to have the same work, and the same price', async (t) => {
-  for (const text of FAMILIES) {
+for (const [index, text] of FAMILIES.entries())
+  slowTests(test, index > 1)(`the file of ${text} has the work of the family, and the same price`, async (t) => {
     const { batch } = generatedModel(text);
     const folder = mkdtempSync(join(tmpdir(), 'autopar-family-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
@@ -95,8 +96,7 @@ test('a family and the file that it is written to have the same work, and the sa
     const options = { cluster: '1x8:a100-sxm-80', loss, dp: 4, tp: 2, globalBatch: 8, microBatch: 2 };
     const [named, read] = [await simulate({ generate: text, ...options }), await simulate({ model, ...options })];
     t.deepEqual([named.stepSeconds, named.stages], [read.stepSeconds, read.stages], text);
-  }
-});
+  });
 
 test(
   'of a model each rank of tp holds its part of every matrix, the table of tokens too, whatever the ' + 'micro-batch',

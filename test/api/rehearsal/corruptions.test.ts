@@ -3,7 +3,7 @@
  * their rehearsals.
  */
 import test from 'ava';
-import { EVERYTHING } from '../../selection.js';
+import { slowTests } from '../../selection.js';
 import { formsOf, triedEdits, triedProgram, triedStages } from './corrupted-plans.js';
 import { type Asked, planned, TRAINING } from './planned.js';
 
@@ -15,7 +15,7 @@ interface Corrupted extends Asked {
   readonly most: number;
 }
 
-const SMALL: Readonly<Record<string, Corrupted>> = {
+const PLANS: Readonly<Record<string, Corrupted>> = {
   'mlp, dp 4 · tp 4 · pp 4': {
     ...STEP,
     family: 'mlp:layers=4,hidden=64',
@@ -23,9 +23,6 @@ const SMALL: Readonly<Record<string, Corrupted>> = {
     training: { ...STEP.training, loss: { kind: 'mse' } },
     most: 1,
   },
-};
-
-const LARGE: Readonly<Record<string, Corrupted>> = {
   'llama, dp 2 · sp 2 · tp 4 · pp 4': {
     ...STEP,
     family: 'llama:layers=4,hidden=64,heads=4,kv_heads=4,ffn=64,vocab=100,seq=16',
@@ -40,8 +37,8 @@ const LARGE: Readonly<Record<string, Corrupted>> = {
   },
 };
 
-for (const [name, { most, ...asked }] of Object.entries(EVERYTHING ? { ...SMALL, ...LARGE } : SMALL))
-  test(`no corruption of a plan for 64 devices passes: ${name}`, async (t) => {
+for (const [name, { most, ...asked }] of Object.entries(PLANS))
+  slowTests(test)(`no corruption of a plan for 64 devices passes: ${name}`, async (t) => {
     const directory = await planned(t, asked);
     const { plan, lowered, program } = await formsOf(directory);
     const tried = {
