@@ -15,7 +15,7 @@ const CHECKS = [
   },
   { name: 'types', command: [process.execPath, 'scripts/build.mjs'] },
   {
-    name: 'imports, circles, names of types, long lines',
+    name: 'imports, cycles, names of types, long lines',
     command: [process.execPath, 'dist/scripts/check-imports.js'],
   },
   { name: 'dead code and packages', command: ['npx', '--no-install', 'knip', '--no-progress', '--no-config-hints'] },

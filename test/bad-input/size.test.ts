@@ -200,7 +200,7 @@ const REFUSED: Readonly<Record<string, Refusal & { readonly content: () => Model
     exit: 'input',
     says: /549755813888 nodes, its function calls expanded; .* up to 200000/,
   },
-  'functions that call each other in a circle': {
+  'functions that call each other in a cycle': {
     content: () => functions(3, 1, node('f0', ['a'], ['b'], {}, { domain: 'd' })),
     code: 'recursive-function',
     exit: 'input',
@@ -212,7 +212,7 @@ const REFUSED: Readonly<Record<string, Refusal & { readonly content: () => Model
     exit: 'input',
     says: /more than 200000 nodes/,
   },
-  'a circle of 100,000 nodes': {
+  'a cycle of 100,000 nodes': {
     content: () => {
       const { node: nodes = [], ...rest } = chain(1e5, (index) => `n${index}`);
       const [first, ...others] = nodes;
@@ -245,7 +245,7 @@ const REFUSED: Readonly<Record<string, Refusal & { readonly content: () => Model
 const TAKES_SECONDS: ReadonlySet<string> = new Set([
   'ten million sizes for four elements',
   'two of ten million sizes',
-  'a circle of 100,000 nodes',
+  'a cycle of 100,000 nodes',
   '100,000 inputs with open dimensions',
   'a shape that takes 10,000 steps',
   '10,000 nodes of one name, in the wrong order',

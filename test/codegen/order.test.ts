@@ -66,12 +66,12 @@ test('operators on weights alone run directly before their first reader', (t) =>
   );
 });
 
-test('a graph with a circle is a fault, not a hang', (t) => {
+test('a graph with a cycle is an internal error, not a hang', (t) => {
   const graph = sharded();
   const nodes = graph.nodes.map((node) =>
     node.kind === 'compute' && node.op === 'Relu' ? { ...node, inputs: ['y'] } : node,
   );
-  t.throws(() => inOrder({ ...graph, nodes }), { message: /circle/ });
+  t.throws(() => inOrder({ ...graph, nodes }), { message: /cycle/ });
 });
 
 test('the program names groups by axes and frees what nobody reads any more', (t) => {

@@ -66,7 +66,7 @@ function canFinish(lists: readonly (readonly TransferEnd[])[]): boolean {
   });
 }
 
-test('a circle is named, and a stage that has ended', (t) => {
+test('a cycle is named, and a stage that has ended', (t) => {
   const forward = {
     kind: 'send',
     peer: 1,

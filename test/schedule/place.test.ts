@@ -67,7 +67,7 @@ test('every stage keeps the order of its actions, and a transfer stands between 
   t.pass();
 });
 
-test('values that skip parts of the model, there and back, leave the stages free of waiting in a circle too', (t) => {
+test('values that skip parts of the model, there and back, leave the stages free of waiting in a cycle too', (t) => {
   const parts = fc.array(fc.tuple(fc.nat(27), fc.nat(27)), { maxLength: 8 });
   fc.assert(
     fc.property(anySchedule, parts, (schedule, pairs) => {

@@ -56,7 +56,7 @@ test('a command loads no station, and no operator, before it runs', (t) => {
   );
 });
 
-test('circles are found whatever their length', (t) => {
+test('cycles are found whatever their length', (t) => {
   const edge = (from: string, to: string) => ({ from, to, typeOnly: true, lazy: true });
   t.is(cycles([edge('a', 'b'), edge('b', 'c')]).length, 0);
   t.is(cycles([edge('a', 'b'), edge('b', 'c'), edge('c', 'a')]).length, 1);

@@ -246,7 +246,7 @@ for (const [name, change, code, words] of [
   ['a foreign tensor', { tensor_name: 'layers.0.B' }, 'bad-annotation', 'neither reads nor makes'],
   ['too few devices', { device: [0] }, 'bad-annotation', '2 shards, 1'],
   ['a device beyond', { device: [0, 4] }, 'bad-annotation', 'device 4 of 4'],
-  ['a group that is not given', { device: [-1, -2] }, 'bad-annotation', 'not given'],
+  ['a group that is not given', { device: [-1, -2] }, 'bad-annotation', 'not defined'],
   ['no shards', { sharded_dim: [{ axis: 1, simple_sharding: [{ num_shards: 0 }] }] }, 'bad-annotation', '0 shards'],
 ] as const) {
   test(`wrong annotations are refused: ${name}`, (t) => {

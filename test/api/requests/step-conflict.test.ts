@@ -55,7 +55,7 @@ const savings = fc.record(
 );
 
 test('of degrees and batches what the error names leaves none, and all of it is needed for that', async (t) => {
-  const sets = await named(t, shapes, STEP, EVERYTHING ? 15 : 1, [
+  const sets = await named(t, shapes, STEP, EVERYTHING ? 15 : 2, [
     { dp: 2, pp: 4, microBatch: 24, zero: 1 },
     { dp: 3, tp: 2 },
   ]);
