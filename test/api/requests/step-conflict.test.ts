@@ -12,7 +12,7 @@ import {
 } from '../../../src/api/planning/search-step.js';
 import { conflictingPins, pinsTyped } from '../../../src/api/requests/step-conflict.js';
 import { AutoparError } from '../../../src/ir/error.js';
-import { EVERYTHING, slowTests } from '../../selection.js';
+import { slowTests } from '../../selection.js';
 
 const slow = slowTests(test);
 
@@ -54,8 +54,8 @@ const savings = fc.record(
   some,
 );
 
-test('of degrees and batches what the error names leaves none, and all of it is needed for that', async (t) => {
-  const sets = await named(t, shapes, STEP, EVERYTHING ? 15 : 2, [
+slow('of degrees and batches what the error names leaves none, and all of it is needed for that', async (t) => {
+  const sets = await named(t, shapes, STEP, 8, [
     { dp: 2, pp: 4, microBatch: 24, zero: 1 },
     { dp: 3, tp: 2 },
   ]);
@@ -67,7 +67,7 @@ slow('of what takes memory too; where nothing fits whatever is said, nothing is 
     [3e9, ['dp', 'offload', 'zero']],
     [1e9, []],
   ] as const) {
-    const sets = await named(t, savings, { ...STEP, memory }, EVERYTHING ? 6 : 2, [
+    const sets = await named(t, savings, { ...STEP, memory }, 6, [
       { dp: 8, zero: 0, offload: 'none' },
     ]);
     t.deepEqual(sets[0]?.toSorted(), [...set]);
