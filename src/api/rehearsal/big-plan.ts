@@ -63,20 +63,21 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
 }
 
 /**
- * Groups layers of equal structure whose operators have the same strategies, read the same layouts, and are on the same stage
- * relative to the rest of their layer.
+ * Groups layers of equal structure whose operators have the same strategies, read and send the same layouts, and are on the same
+ * stage relative to the rest of their layer.
  */
 function kindsOf(plan: Plan, graph: Graph, { strategies, sharedReshards }: Assignment): ReadonlyMap<string, string> {
   const placeOf = placesIn(plan);
-  const read = new Map<string, string>();
+  const [read, sent] = [new Map<string, string>(), new Map<string, string>()];
   for (const { readers, layout } of sharedReshards)
     for (const { kind, name, operand } of readers)
-      if (kind === 'operator') read.set(`${name}:${operand}`, layoutKey(layout));
+      (kind === 'operator' ? read : sent).set(kind === 'operator' ? `${name}:${operand}` : name, layoutKey(layout));
   const classes = layerClasses(graph, (node, first) => {
     const [{ stage, chunk }, own] = [placeOf(node), placeOf(first)];
     return [
       ...[node.phase, attributesKey(node.attributes), strategies.get(node.group)],
       node.inputs.map((_, operand) => read.get(`${node.name}:${operand}`)),
+      node.outputs.map((name) => sent.get(name ?? '')),
       [stage === own.stage, chunk === own.chunk, plan.meshes?.[stage]],
     ];
   });

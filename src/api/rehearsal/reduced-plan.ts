@@ -184,7 +184,7 @@ function assignedTo(
   return { mesh: mesh.mesh, strategies, inputs };
 }
 
-/** Every reader reads a tensor in the layout in which its counterpart reads it. */
+/** Every reader reads a tensor in the layout in which its counterpart reads it; a stage sends it as its counterpart is sent. */
 function reshardsOf(
   { assignment, graph: whole }: BigPlan,
   small: SmallModel,
@@ -199,11 +199,15 @@ function reshardsOf(
   const operandsBefore = operandsIn(whole, assignment);
   const operandsAfter = operandsIn(graph, assigned);
   const result: Record<string, readonly PlanReshard[]> = {};
+  const sent = sentTensors(small);
   for (const [tensor, readers] of readersByTensor(graph)) {
+    const leaving: TensorReader = { kind: 'output', name: tensor, operand: 0 };
+    const counterpart = readerKey(leaving, same.tensorOf.get(tensor) ?? tensor);
+    const isSent = sent.has(tensor) && !graph.outputs.includes(tensor) && reshardOfReader.has(counterpart);
     const own = produced.get(tensor);
     if (!own) throw new Error(`tensor ${tensor} is neither an input nor a result`);
     const reshards = new Map<SharedReshard | null, TensorReader[]>();
-    for (const reader of readers) {
+    for (const reader of isSent ? [leaving, ...readers] : readers) {
       const name =
         reader.kind === 'operator' ? same.nodeOf.get(reader.name) : (same.tensorOf.get(reader.name) ?? reader.name);
       const reshard = reshardOfReader.get(readerKey(reader, name ?? '')) ?? null;
@@ -231,6 +235,12 @@ function reshardsOf(
     }
   }
   return result;
+}
+
+/** Tensors that one stage sends to another. */
+function sentTensors({ graph, placeOf, parts }: SmallModel): ReadonlySet<string> {
+  if (!placeOf || !parts) return new Set();
+  return new Set(cutStages(graph, placeOf, parts.stages).transfers.map(({ tensor }) => tensor));
 }
 
 function readerKey({ kind, operand }: TensorReader, name: string): string {
