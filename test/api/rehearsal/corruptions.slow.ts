@@ -3,7 +3,6 @@
  * their rehearsals.
  */
 import test from 'ava';
-import { slowTests } from '../../selection.js';
 import { formsOf, triedEdits, triedProgram, triedStages } from './corrupted-plans.js';
 import { type Asked, planned, TRAINING } from './planned.js';
 
@@ -38,7 +37,7 @@ const PLANS: Readonly<Record<string, Corrupted>> = {
 };
 
 for (const [name, { most, ...asked }] of Object.entries(PLANS))
-  slowTests(test)(`no corruption of a plan for 64 devices passes: ${name}`, async (t) => {
+  test.serial(`no corruption of a plan for 64 devices passes: ${name}`, async (t) => {
     const directory = await planned(t, asked);
     const { plan, lowered, program } = await formsOf(directory);
     const tried = {
