@@ -20,7 +20,7 @@ OLDEST_TORCH = (${OLDEST.join(', ')})
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of unsharded inputs, one per step, repeated")
+    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of unsharded inputs, in turn per step")
     parser.add_argument("--outputs", metavar="FILE", help="npz file to write the last step's unsharded outputs")
     parser.add_argument("--state", metavar="FILE", help="npz file to write unsharded weights and state at the end")
     parser.add_argument("--metrics", metavar="FILE", help="CSV file of each step's loss and other scalars")
@@ -238,7 +238,8 @@ def run(options):
 export const CHECKPOINT = `"""Checkpoints in torch's distributed format: a program of another plan resumes them.
 
 They use the model's names. A shard that is one box of its tensor is saved as a DTensor. Other shards, such as this
-rank's heads of a fused projection of queries, keys and values, have no placement there: their tensor is saved unsharded.
+rank's heads of a fused projection of queries, keys and values, have no placement there; their tensor is saved
+unsharded.
 """
 
 import sys
