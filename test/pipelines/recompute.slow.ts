@@ -1,12 +1,12 @@
 /**
- * @file Recompute of a small GPT on every mesh and under every schedule, over 20 steps: every second kind on each, in turn; and
+ * @file Recompute of a small GPT on every mesh and under every schedule, over 10 steps: every second kind on each, in turn; and
  * every third pair of a mesh and another model, with one kind.
  */
 import test from 'ava';
 import { thinned } from '../selection.js';
 import { checkRecompute, KINDS, MESHES } from './recomputing.js';
 
-const STEPS = 20;
+const STEPS = 10;
 const OTHERS = ['llama', 'dropout', 'encoder-decoder'] as const;
 
 for (const [index, [name, mesh]] of Object.entries(MESHES).entries()) {
