@@ -24,7 +24,7 @@ export function summedOverRanks(
     throw new AutoparError(
       'bad-option',
       'usage',
-      `--gradient-reduction sum needs a loss that is a mean over samples, and the loss '${loss}' is ` + 'a sum',
+      `--gradient-reduction sum needs a loss that is a mean over samples, and the loss '${loss}' is a sum`,
       { tensor: loss },
       'leave --gradient-reduction out',
     );

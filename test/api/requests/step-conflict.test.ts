@@ -67,9 +67,7 @@ slow('of what takes memory too; where nothing fits whatever is said, nothing is 
     [3e9, ['dp', 'offload', 'zero']],
     [1e9, []],
   ] as const) {
-    const sets = await named(t, savings, { ...STEP, memory }, 6, [
-      { dp: 8, zero: 0, offload: 'none' },
-    ]);
+    const sets = await named(t, savings, { ...STEP, memory }, 6, [{ dp: 8, zero: 0, offload: 'none' }]);
     t.deepEqual(sets[0]?.toSorted(), [...set]);
   }
 });
