@@ -128,9 +128,9 @@ slow('a limit on the device refuses what a program without offload would hold', 
     t.is((error as AutoparError).code, 'over-memory');
     t.regex(
       error?.message ?? '',
-      /^rank \d would hold \d+ bytes with tensor .+, and --memory limits its device to \d+ \((--)?memory\)$/,
+      /^rank \d would hold \d+ bytes with tensor .+, and (--)?memory limits its device to \d+$/,
     );
-    const [need = 0, limit = 0] = (/hold (\d+) bytes.* hold (\d+) /.exec(error?.message ?? '') ?? [])
+    const [need = 0, limit = 0] = (/hold (\d+) bytes.* to (\d+)$/.exec(error?.message ?? '') ?? [])
       .slice(1)
       .map(Number);
     t.is(limit, kept.peak);
