@@ -1,6 +1,6 @@
 /**
- * What `npm run test:all` adds to `npm test`: the slow suites, and whole those test files of which `npm test` runs a part. A file
- * that does the same in both is not run again.
+ * What `npm run test:all` adds to `npm test`: the slow suites, and those test files of which `npm test` runs a part (of a file that
+ * only adds slow tests, these alone). A file that does the same in both is not run again.
  */
 import fast from './ava.config.mjs';
 import { doesMore, testFiles } from './scripts/suites.mjs';

@@ -31,7 +31,7 @@ export function selection<T>(
   });
 }
 
-/** Where a suite's `test` that declares nothing itself has the one that does (titled.ts). */
+/** Key of the declaring `test` on a suite's `test` that declares hooks alone (titled.ts). */
 export const SLOW: unique symbol = Symbol('slow');
 
 /** In place of ava's `test` for what takes seconds and has a shorter test beside it: declared by `npm run test:all` alone. */

@@ -19,8 +19,9 @@ export function exposedSeconds(seconds: number, under: number, constants: StepCo
 }
 
 /**
- * Passes of a micro-batch through a stage's layers that a collective once a step has beside it, from the first chunk's parameters
- * or gradients on: more than one where chunks are interleaved, since p micro-batches pass one chunk before the next.
+ * Passes of micro-batches through a stage's layers beside which its gradients are reduced, from the end of the first chunk that has
+ * them all; or its parameters gathered, until the last chunk reads them. More than one with interleaved chunks: p micro-batches
+ * pass one chunk before the next.
  */
 export function passesBeside(chunks: number, stages: number, microBatches: number): number {
   return (1 + (chunks - 1) * Math.min(stages, microBatches)) / chunks;

@@ -70,8 +70,10 @@ function kindsOf(plan: Plan, graph: Graph, { strategies, sharedReshards }: Assig
   const placeOf = placesIn(plan);
   const [read, sent] = [new Map<string, string>(), new Map<string, string>()];
   for (const { readers, layout } of sharedReshards)
-    for (const { kind, name, operand } of readers)
-      (kind === 'operator' ? read : sent).set(kind === 'operator' ? `${name}:${operand}` : name, layoutKey(layout));
+    for (const { kind, name, operand } of readers) {
+      if (kind === 'operator') read.set(`${name}:${operand}`, layoutKey(layout));
+      else sent.set(name, layoutKey(layout));
+    }
   const classes = layerClasses(graph, (node, first) => {
     const [{ stage, chunk }, own] = [placeOf(node), placeOf(first)];
     return [

@@ -6,7 +6,13 @@ import type { Graph } from '../../ir/graph.js';
 import { operatorEntry } from '../../ir/ops/index.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment, SharedReshard, TensorReader } from '../../partition/assignment.js';
-import { accumulatedApart, cutStages, type StagePlace, withStageClones } from '../../partition/cut-stages.js';
+import {
+  accumulatedApart,
+  type CutGraph,
+  cutStages,
+  type StagePlace,
+  withStageClones,
+} from '../../partition/cut-stages.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, mergedLayout, normalise, sameBlocks } from '../../sharding-propagation/layout.js';
@@ -69,7 +75,8 @@ export function partIn({ pipeline }: BigPlan, name: string): number | undefined 
 export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
   const { plan } = big;
   const { graph, imported, mesh, parts, same, pairs } = small;
-  const places = placesOf(small);
+  const cut = cutOf(small);
+  const places = placesIn(cut);
   const operators: Record<string, PlanOperator> = {};
   const cloned = clonedOperators(graph);
   for (const node of graph.nodes) {
@@ -110,7 +117,7 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
     tensors: Object.fromEntries(
       tensors.map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, mesh.mesh)]),
     ),
-    redistributions: reshardsOf(big, small, assigned, produced),
+    redistributions: reshardsOf(big, small, cut, assigned, produced),
     training: imported.training ?? null,
     schedule: scheduleOf(plan, small),
     predicted: { ...plan.predicted, peakBytes: counts.map(() => 0) },
@@ -147,11 +154,10 @@ function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallM
 }
 
 /** Stage and chunk of every operator: those of forward operators are given, the others follow. */
-function placesOf({ graph, placeOf, parts }: SmallModel): (name: string) => StagePlace {
+function placesIn(cut: CutGraph | null): (name: string) => StagePlace {
   const places = new Map<string, StagePlace>();
-  if (placeOf && parts)
-    for (const [stage, { chunks }] of cutStages(graph, placeOf, parts.stages).stages.entries())
-      for (const [name, chunk] of chunks) if (!places.has(name)) places.set(name, { stage, chunk });
+  for (const [stage, { chunks }] of (cut?.stages ?? []).entries())
+    for (const [name, chunk] of chunks) if (!places.has(name)) places.set(name, { stage, chunk });
   return (name) => places.get(name) ?? { stage: 0, chunk: 0 };
 }
 
@@ -188,6 +194,7 @@ function assignedTo(
 function reshardsOf(
   { assignment, graph: whole }: BigPlan,
   small: SmallModel,
+  cut: CutGraph | null,
   assigned: Assigned,
   produced: ReadonlyMap<string, Layout>,
 ): Plan['redistributions'] {
@@ -199,7 +206,7 @@ function reshardsOf(
   const operandsBefore = operandsIn(whole, assignment);
   const operandsAfter = operandsIn(graph, assigned);
   const result: Record<string, readonly PlanReshard[]> = {};
-  const sent = sentTensors(small);
+  const sent = new Set(cut?.transfers.map(({ tensor }) => tensor));
   for (const [tensor, readers] of readersByTensor(graph)) {
     const leaving: TensorReader = { kind: 'output', name: tensor, operand: 0 };
     const counterpart = readerKey(leaving, same.tensorOf.get(tensor) ?? tensor);
@@ -237,10 +244,9 @@ function reshardsOf(
   return result;
 }
 
-/** Tensors that one stage sends to another. */
-function sentTensors({ graph, placeOf, parts }: SmallModel): ReadonlySet<string> {
-  if (!placeOf || !parts) return new Set();
-  return new Set(cutStages(graph, placeOf, parts.stages).transfers.map(({ tensor }) => tensor));
+/** The smaller graph in stages; null for one. */
+function cutOf({ graph, placeOf, parts }: SmallModel): CutGraph | null {
+  return placeOf && parts ? cutStages(graph, placeOf, parts.stages) : null;
 }
 
 function readerKey({ kind, operand }: TensorReader, name: string): string {
