@@ -20,7 +20,7 @@ OLDEST_TORCH = (${OLDEST.join(', ')})
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of unsharded inputs, in turn per step")
+    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="npz files of unsharded inputs, used in turn")
     parser.add_argument("--outputs", metavar="FILE", help="npz file to write the last step's unsharded outputs")
     parser.add_argument("--state", metavar="FILE", help="npz file to write unsharded weights and state at the end")
     parser.add_argument("--metrics", metavar="FILE", help="CSV file of each step's loss and other scalars")
