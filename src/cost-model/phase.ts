@@ -19,9 +19,9 @@ export function exposedSeconds(seconds: number, under: number, constants: StepCo
 }
 
 /**
- * Passes of micro-batches through a stage's layers beside which its gradients are reduced, from the end of the first chunk that has
- * them all; or its parameters gathered, until the last chunk reads them. More than one with interleaved chunks: p micro-batches
- * pass one chunk before the next.
+ * Passes of micro-batches through a stage's layers beside which its gradients are reduced, from the end of the first chunk that
+ * has them all; or its parameters gathered, until the last chunk reads them. More than one with interleaved chunks: p
+ * micro-batches pass one chunk before the next.
  */
 export function passesBeside(chunks: number, stages: number, microBatches: number): number {
   return (1 + (chunks - 1) * Math.min(stages, microBatches)) / chunks;

@@ -17,6 +17,7 @@ import { needed, reached, readsOnly } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
 import { isStateWeight } from '../ir/passes/state-weights.js';
 import { unusedName } from '../ir/unused-name.js';
+import { gradientSums } from './kernels.js';
 import type { StageTransfer } from './sharded-graph.js';
 
 /** Where a forward operator runs. */
@@ -149,19 +150,16 @@ class Cutting {
       const place = maker && this.places.get(maker);
       return place ? [place] : [];
     });
-    if (given) return this.addsGradients(node) ? (onlyPlace(before) ?? given) : given;
+    if (given) {
+      const isSum = isBackward(node.phase) && gradientSums(this.graph).has(node);
+      return isSum ? (onlyPlace(before) ?? given) : given;
+    }
     if (isOfModel(node.phase) && node.forward === null && before.length === 0)
       throw new Error(`forward operator ${node.name} has no stage`);
     if (before.length === 0) return { stage: 0, chunk: FIRST };
     // Gradients add up on the first of their readers' parts, whose backward runs last; scalars of the step on the last part.
     const inOrder = [...before].sort(byPart);
     return (isBackward(node.phase) ? inOrder[0] : inOrder.at(-1)) as StagePlace;
-  }
-
-  /** Whether an operator joins gradients of several readers: it reads gradients alone. */
-  private addsGradients({ phase, inputs }: Node): boolean {
-    const isGradient = (name: string | null) => isBackward(this.makers.get(name ?? '')?.phase ?? 'forward');
-    return isBackward(phase) && inputs.length > 1 && inputs.every(isGradient);
   }
 
   /** The stage whose operators make the next step's value of a state; null where every stage keeps it for itself. */

@@ -83,6 +83,17 @@ const partsOf = remembered(kernelParts);
 /** The group of each node's forward operator; a sum of several readers' gradients is a group of its own. */
 export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
   const forward = new Map(graph.nodes.flatMap((node) => (isOfModel(node.phase) ? [[node.name, node.group]] : [])));
+  const sums = gradientSums(graph);
+  return new Map(
+    graph.nodes.map((node) => {
+      const of = node.forward === null || sums.has(node) ? undefined : forward.get(node.forward);
+      return [node.name, of ?? node.group];
+    }),
+  );
+}
+
+/** Operators that add up the gradients that several readers of a tensor make. */
+export const gradientSums = remembered((graph: Graph): ReadonlySet<Node> => {
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const sums = new Set<Node>();
   const isSum = (node: Node) =>
@@ -92,13 +103,8 @@ export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
       .map((input) => makers.get(input))
       .every((maker) => maker?.forward && (maker.forward !== node.forward || sums.has(maker)));
   for (const node of graph.nodes) if (isSum(node)) sums.add(node);
-  return new Map(
-    graph.nodes.map((node) => {
-      const of = node.forward === null || sums.has(node) ? undefined : forward.get(node.forward);
-      return [node.name, of ?? node.group];
-    }),
-  );
-}
+  return sums;
+});
 
 /** FLOP of the largest matmul of an operator, on the shapes of a view. */
 export function largestMatmul(view: OperatorView): number {
