@@ -3,20 +3,26 @@ import test from 'ava';
 import { importModel } from '../../src/api/models/import.js';
 import { plan } from '../../src/api/plan.js';
 import { ROOT } from '../cli/autopar.js';
+import { slowTests } from '../selection.js';
 
-test('blocks leave the best plan where operators are priced one by one, and a cheaper one where they are kernels', async (t) => {
-  for (const name of ['llama-tiny', 'gpt-tiny']) {
-    const file = join(ROOT, 'models', `${name}.onnx`);
-    const [blocks, plain] = [await importModel(file), await importModel(file, { blocks: false })];
-    t.true(blocks.graph.nodes.length < plain.graph.nodes.length);
-    for (const degrees of [
-      { dp: 2, tp: 2 },
-      { dp: 1, tp: 4 },
-    ]) {
-      const cost = async (imported: typeof blocks, cluster: string) =>
-        (await plan(imported, { degrees, cluster, devices: 4 })).found.costNanoseconds;
-      t.is(await cost(blocks, 'local'), await cost(plain, 'local'), `${name} ${JSON.stringify(degrees)}`);
-      t.true((await cost(blocks, '1x4:h100-sxm-80')) < (await cost(plain, '1x4:h100-sxm-80')));
+const slow = slowTests(test);
+
+slow(
+  'blocks leave the best plan where operators are priced one by one, and a cheaper one where they are kernels',
+  async (t) => {
+    for (const name of ['llama-tiny', 'gpt-tiny']) {
+      const file = join(ROOT, 'models', `${name}.onnx`);
+      const [blocks, plain] = [await importModel(file), await importModel(file, { blocks: false })];
+      t.true(blocks.graph.nodes.length < plain.graph.nodes.length);
+      for (const degrees of [
+        { dp: 2, tp: 2 },
+        { dp: 1, tp: 4 },
+      ]) {
+        const cost = async (imported: typeof blocks, cluster: string) =>
+          (await plan(imported, { degrees, cluster, devices: 4 })).found.costNanoseconds;
+        t.is(await cost(blocks, 'local'), await cost(plain, 'local'), `${name} ${JSON.stringify(degrees)}`);
+        t.true((await cost(blocks, '1x4:h100-sxm-80')) < (await cost(plain, '1x4:h100-sxm-80')));
+      }
     }
-  }
-});
+  },
+);

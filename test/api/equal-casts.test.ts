@@ -11,6 +11,9 @@ import { randomInputs } from '../../src/api/execution/inputs.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runProgram } from '../../src/runtime/run-program.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const STEPS = 3;
 const FLOAT = 1;
@@ -46,6 +49,6 @@ async function trained(t: ExecutionContext, isCast: boolean): Promise<readonly u
   return [run.history, state.map((name) => run.tensors[name])];
 }
 
-test('a model with casts of float32 to float32 trains as the same without', async (t) => {
+slow('a model with casts of float32 to float32 trains as the same without', async (t) => {
   t.deepEqual(await trained(t, true), await trained(t, false));
 });

@@ -15,6 +15,9 @@ import { type PlanResult, plan } from '../../src/search/plan.js';
 import { planByPropagation } from '../../src/search/propagated.js';
 import type { Pin } from '../../src/sharding-propagation/pin.js';
 import { convGraph, mlpGraph } from '../search/small-graphs.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const CLUSTER = parseCluster('1x4:a100-sxm-80', 4);
 const DEGREES = { dp: 2, tp: 2 };
@@ -96,7 +99,7 @@ test('an operator of a propagated plan: chains per factor, its pins, its pending
   t.deepEqual(explainOperator(plan, 'layers.0.up').pins, [PIN.source]);
 });
 
-test("operators' prices and redistributions add up to the plan's cost", async (t) => {
+slow("operators' prices and redistributions add up to the plan's cost", async (t) => {
   const [layers, image] = [mlpGraph(8, 64, 256, 2), convGraph(4)];
   const onChannels: Pin = { ...PIN, node: 'conv2', axes: { co: ['tp'] } };
   for (const [graph, found] of [

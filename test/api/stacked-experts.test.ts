@@ -111,36 +111,33 @@ async function losses(directory: string, from?: string): Promise<readonly number
 }
 
 for (const form of ['operator', 'unrolled'] as const)
-  slowTests(test, form === 'unrolled')(
-    `experts written as ${form} go on from checkpoints of every plan, their own to the bit`,
-    async (t) => {
-      const model = written(form);
-      const plans: Readonly<Record<string, Partial<CompileOptions>>> = {
-        one: { devices: 1 },
-        ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, axes: 'roles' },
-        sent: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, dispatch: 'padded' },
-      };
-      const runs = new Map<string, readonly number[]>();
-      const at = (name: string) => join(folder, `${form}-${name}`);
-      for (const [name, options] of Object.entries(plans)) {
-        const optimizer = { kind: 'adamw', learningRate: 1e-2 } as const;
-        await compile({ model, output: at(name), training: { loss: { kind: 'mse' }, optimizer }, ...options });
-        runs.set(name, await losses(at(name)));
-      }
-      for (const [to, from] of [
-        ['one', 'ep2'],
-        ['ep2', 'ep2'],
-        ['ep2', 'one'],
-        ['sent', 'ep2'],
-        ['one', 'sent'],
-      ] as const) {
-        const [own = [], found] = [runs.get(from), await losses(at(to), at(from))];
-        if (to === from) t.deepEqual(found, own);
-        else t.true(difference(own, found) < 1e-5, `${to} from ${from}: ${found} and ${own}`);
-      }
-      t.true(difference(runs.get('one') ?? [], (runs.get('one') ?? []).toReversed()) > 1e-3, 'losses change');
-    },
-  );
+  slow(`experts written as ${form} go on from checkpoints of every plan, their own to the bit`, async (t) => {
+    const model = written(form);
+    const plans: Readonly<Record<string, Partial<CompileOptions>>> = {
+      one: { devices: 1 },
+      ep2: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, axes: 'roles' },
+      sent: { devices: 2, degrees: { dp: 2, tp: 1, ep: 2 }, dispatch: 'padded' },
+    };
+    const runs = new Map<string, readonly number[]>();
+    const at = (name: string) => join(folder, `${form}-${name}`);
+    for (const [name, options] of Object.entries(plans)) {
+      const optimizer = { kind: 'adamw', learningRate: 1e-2 } as const;
+      await compile({ model, output: at(name), training: { loss: { kind: 'mse' }, optimizer }, ...options });
+      runs.set(name, await losses(at(name)));
+    }
+    for (const [to, from] of [
+      ['one', 'ep2'],
+      ['ep2', 'ep2'],
+      ['ep2', 'one'],
+      ['sent', 'ep2'],
+      ['one', 'sent'],
+    ] as const) {
+      const [own = [], found] = [runs.get(from), await losses(at(to), at(from))];
+      if (to === from) t.deepEqual(found, own);
+      else t.true(difference(own, found) < 1e-5, `${to} from ${from}: ${found} and ${own}`);
+    }
+    t.true(difference(runs.get('one') ?? [], (runs.get('one') ?? []).toReversed()) > 1e-3, 'losses change');
+  });
 
 test('a loss that balances experts knows those with weights of their own, on one rank too', async (t) => {
   const loss = { kind: 'mse', moeBalance: 0.5 } as const;

@@ -60,7 +60,7 @@ test('plan.json round-trips byte for byte', async (t) => {
   }
 });
 
-test('a plan of training is written in every form: MindSpore has the forward, the others all', async (t) => {
+slow('a plan of training is written in every form: MindSpore has the forward, the others all', async (t) => {
   const folder = await workFolder(t);
   const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
   const options = { model: GPT, degrees: { dp: 2, tp: 2 }, planOnly: true, training } as const;

@@ -11,6 +11,9 @@ import { AutoparError, type CompileOptions, compile } from '../../src/api/index.
 import { readParallelConfig } from '../../src/api/parallel-config/read-config.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import type { Plan } from '../../src/strategy/plan.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const MODEL = 'models/gpt-tiny.onnx';
 const TRAINING: NonNullable<CompileOptions['training']> = {
@@ -40,21 +43,24 @@ function normFactors({ operators }: Plan): readonly (readonly string[])[] {
     );
 }
 
-test('on: every norm is sharded along the sequence, its collectives are counted, and the program is right', async (t) => {
-  for (const training of [undefined, TRAINING]) {
-    const { plan, verification, communication } = await compiled({
-      ...{ tpSequence: 'on', verify: true },
-      ...(training ? { training } : {}),
-    });
-    t.true(verification?.passed);
-    t.is(plan.requested?.tpSequence, 'on');
-    const norms = normFactors(plan);
-    t.true(norms.length >= 3);
-    t.true(norms.every((factors) => factors.length === 1));
-    const kinds = new Set(communication.map(({ kind }) => kind));
-    t.true(kinds.has('all-gather'), [...kinds].join());
-  }
-});
+slow(
+  'on: every norm is sharded along the sequence, its collectives are counted, and the program is right',
+  async (t) => {
+    for (const training of [undefined, TRAINING]) {
+      const { plan, verification, communication } = await compiled({
+        ...{ tpSequence: 'on', verify: true },
+        ...(training ? { training } : {}),
+      });
+      t.true(verification?.passed);
+      t.is(plan.requested?.tpSequence, 'on');
+      const norms = normFactors(plan);
+      t.true(norms.length >= 3);
+      t.true(norms.every((factors) => factors.length === 1));
+      const kinds = new Set(communication.map(({ kind }) => kind));
+      t.true(kinds.has('all-gather'), [...kinds].join());
+    }
+  },
+);
 
 test('off: no norm is sharded over tp', async (t) => {
   const { plan, communication } = await compiled({ tpSequence: 'off', training: TRAINING });
@@ -63,7 +69,7 @@ test('off: no norm is sharded over tp', async (t) => {
   t.false(communication.some(({ kind }) => kind === 'reduce-scatter'));
 });
 
-test('stored activations take less with norms along the sequence', async (t) => {
+slow('stored activations take less with norms along the sequence', async (t) => {
   const model = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'llama.onnx');
   writeFileSync(
     model,

@@ -278,7 +278,7 @@ slow('a trainer evaluates what it trained, under another configuration too, and 
   t.true((tuned.losses[0] ?? 9) < (report.losses[0] ?? 0));
 });
 
-test('evaluation weighs labels, not batches, and is that of the whole data at once', async (t) => {
+slow('evaluation weighs labels, not batches, and is that of the whole data at once', async (t) => {
   const still = { ...SGD, optimizer: { kind: 'sgd', learningRate: 0 } } as const;
   const directory = await compiled('evaluated', { devices: undefined, degrees: { dp: 2 }, training: still } as never);
   const next = uniform(11);

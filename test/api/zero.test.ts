@@ -79,22 +79,25 @@ slow('experts stay on the ranks that they are spread over, whatever the level', 
   }
 });
 
-test('weights in float32 of which micro-batches read copies in 16 bit are state, in one micro-batch as in several', async (t) => {
-  for (const microBatches of [1, 2])
-    await within(async (output) => {
-      const { kept, verification } = await compiled(output, {
-        ...{ cluster: '1x2:h100-sxm-80', zero: 1, training: { ...TRAINING, microBatches, precision: 'fp16' } },
-        verify: true,
+slow(
+  'weights in float32 of which micro-batches read copies in 16 bit are state, in one micro-batch as in several',
+  async (t) => {
+    for (const microBatches of [1, 2])
+      await within(async (output) => {
+        const { kept, verification } = await compiled(output, {
+          ...{ cluster: '1x2:h100-sxm-80', zero: 1, training: { ...TRAINING, microBatches, precision: 'fp16' } },
+          verify: true,
+        });
+        t.true(verification?.passed);
+        t.is(kept?.level, 1);
+        // Moments and weights, of which each of two ranks has half.
+        const { state } = kept?.parts ?? {};
+        const weights = 32 * 64 + 64 * 64 + 64 * 16;
+        t.true((state?.wholeBytes ?? 0) >= 3 * 4 * weights, `${state?.wholeBytes} B of ${weights} weights`);
+        t.true((state?.bytes ?? 0) < 0.51 * (state?.wholeBytes ?? 0));
       });
-      t.true(verification?.passed);
-      t.is(kept?.level, 1);
-      // Moments and weights, of which each of two ranks has half.
-      const { state } = kept?.parts ?? {};
-      const weights = 32 * 64 + 64 * 64 + 64 * 16;
-      t.true((state?.wholeBytes ?? 0) >= 3 * 4 * weights, `${state?.wholeBytes} B of ${weights} weights`);
-      t.true((state?.bytes ?? 0) < 0.51 * (state?.wholeBytes ?? 0));
-    });
-});
+  },
+);
 
 test('a plan that is read again lowers to the same program', async (t) => {
   await within(async (output) => {

@@ -21,7 +21,7 @@ async function inSmallHeap(t: ExecutionContext, folder: string, words: readonly 
   return ended;
 }
 
-test('command: a full heap is an error with its limit and how to raise it, and the old folder stays', async (t) => {
+slow('command: a full heap is an error with its limit and how to raise it, and the old folder stays', async (t) => {
   const folder = workplace(t);
   const output = join(folder, 'd');
   mkdirSync(output);

@@ -13,9 +13,11 @@ import { decodeModel, encodeModel } from '../../src/ir/onnx/schema.js';
 import { constant } from '../../src/ir/ops/constants.js';
 import { writeNpy } from '../../src/program/arrays/npy.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, slowTests } from '../selection.js';
 import type { Read, Reading } from './reader-thread.js';
 import { workplace } from './refusal.js';
+
+const slow = slowTests(test);
 
 /** Milliseconds that no reading of a small file takes, however busy the machine is. */
 const HANG = 120_000;
@@ -79,7 +81,7 @@ function written(folder: string, name: string, value: unknown): readonly string[
   });
 }
 
-test('plan.json, and MindSpore checkpoints in JSON', async (t) => {
+slow('plan.json, and MindSpore checkpoints in JSON', async (t) => {
   const folder = workplace(t);
   const { plan } = await compile({
     model: join(folder, 'models/mlp.onnx'),
@@ -123,7 +125,7 @@ test('MindSpore checkpoints, byte by byte', async (t) => {
   });
 });
 
-test('annotations, configurations, cluster files', async (t) => {
+slow('annotations, configurations, cluster files', async (t) => {
   const folder = workplace(t);
   const map = { device_matrix: [2, 2], tensor_map: [1, -1] };
   const annotations = {
@@ -158,7 +160,7 @@ test('annotations, configurations, cluster files', async (t) => {
   await read(t, { reader: 'cluster', files: written(folder, 'k.json', cluster) });
 });
 
-test('programs and arrays', async (t) => {
+slow('programs and arrays', async (t) => {
   const folder = workplace(t);
   const from = join(folder, 'd');
   await compile({ model: join(folder, 'models/mlp.onnx'), degrees: { dp: 1, tp: 2 }, axes: 'roles', output: from });

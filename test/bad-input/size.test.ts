@@ -16,6 +16,8 @@ import type { Measured } from './plan-alone.js';
 import { type Refusal, refused, workplace } from './refusal.js';
 import { field, graphBytes, modelOf, nestedIfs, repeated, writeHole, writeHollow } from './wire.js';
 
+const slow = slowTests(test);
+
 const OPSETS = [
   { domain: '', version: 18 },
   { domain: 'd', version: 1 },
@@ -374,7 +376,7 @@ const stack = (op: string, attributes: Readonly<Record<string, number>>): GraphP
   ),
 });
 
-test.serial('1.9 GB of weights inside the file are not read, transposed ones neither', async (t) => {
+slow('1.9 GB of weights inside the file are not read, transposed ones neither', async (t) => {
   const folder = workplace(t);
   for (const [op, attributes] of [
     ['MatMul', {}],

@@ -1,7 +1,10 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { slowTests } from '../selection.js';
 import { autoparLine, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 const PAIR = `version: 1
 mesh: {tp: 2}
@@ -29,7 +32,7 @@ interface Printed {
   readonly predicted: { readonly stepSeconds: number };
 }
 
-test('what annotations pin is kept, and the rest is completed', async (t) => {
+slow('what annotations pin is kept, and the rest is completed', async (t) => {
   const cwd = place(t, { 'pins.yaml': PAIR });
   const run = await autoparLine('autopar compile models/gpt-tiny.onnx -o a --annotations pins.yaml --verify', { cwd });
   t.is(run.code, 0, run.stderr);

@@ -4,7 +4,10 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { slowTests } from '../selection.js';
 import { autopar, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 const FILE = `version: 1
 device: a100-sxm-80
@@ -14,7 +17,7 @@ levels:
 nodes: [{count: 1}, {count: 1, speed: 0.5}]
 `;
 
-test('a plan keeps what its cluster file said, and is priced by it again without the file', async (t) => {
+slow('a plan keeps what its cluster file said, and is priced by it again without the file', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const run = (line: string) => autopar([...line.split(' '), '--json'], { cwd: folder });

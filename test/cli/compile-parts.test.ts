@@ -43,7 +43,7 @@ function place(t: { teardown: (end: () => void) => void }) {
   return (line: string) => autopar(line.split(' '), { cwd: folder });
 }
 
-test('of a file with unequal nodes the part that costs least is found, as each part alone is planned', async (t) => {
+slow('of a file with unequal nodes the part that costs least is found, as each part alone is planned', async (t) => {
   const run = place(t);
   const { stdout, stderr, code } = await run(`${SEARCH} --cluster mixed.yaml --train --objective cost -o out --json`);
   t.is(code, 0, stderr);

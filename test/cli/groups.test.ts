@@ -1,7 +1,10 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { processGroups } from '../../src/api/groups.js';
+import { slowTests } from '../selection.js';
 import { autopar, autoparLine, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 /** Two nodes of eight devices, as introductions to hybrid parallelism draw them. */
 const SIXTEEN = {
@@ -108,7 +111,7 @@ test('a compiled program says what a rank exchanges in it', async (t) => {
   t.is((await autopar(['groups', 'gpt', '--rank', '4'], { cwd: folder })).code, 2);
 });
 
-test('a plan of a pipeline is enough, alone or in its folder; a program counts its transfers', async (t) => {
+slow('a plan of a pipeline is enough, alone or in its folder; a program counts its transfers', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const step = '--train --loss cross_entropy --optimizer sgd --pp 2 --dp 2 --tp 1 --micro-batches 2 --quiet';

@@ -2,7 +2,10 @@
  * @file compile reports what it did not look at where it proposes no steps: steps would contradict the options for operators.
  */
 import test from 'ava';
+import { slowTests } from '../selection.js';
 import { autoparLine, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 const MOE = '--model moe:layers=1,hidden=16,heads=2,kv_heads=2,experts=2,seq=8,ffn=16,vocab=16';
 const WITHOUT_STAGES = /^compile without pins of operators or stages searches them; --pp N plans stages$/;
@@ -33,7 +36,7 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   ['models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train', [], null],
 ];
 
-test('compile names the dimensions that it did not look at, of those that the model could use', async (t) => {
+slow('compile names the dimensions that it did not look at, of those that the model could use', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   for (const [line, leftOut, who] of LINES) {

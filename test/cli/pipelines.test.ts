@@ -7,7 +7,10 @@ import test from 'ava';
 import { GraphBuilder } from '../../models/builder.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { writeModel } from '../pipelines/models.js';
+import { slowTests } from '../selection.js';
 import { autopar, workplace } from './autopar.js';
+
+const slow = slowTests(test);
 
 const { folder, remove } = workplace();
 test.after.always(remove);
@@ -163,7 +166,7 @@ for (const [words, code, says, hint] of REFUSED) {
   });
 }
 
-test.serial('stages that share no batch statistics train with one micro-batch, said or not', async (t) => {
+slow('stages that share no batch statistics train with one micro-batch, said or not', async (t) => {
   for (const micro of ['--dp 2 --micro-batches 1 --verify', '--devices 2 --plan-only']) {
     const words = `compile batch-norm.onnx --train --pp 2 ${micro} -o norm --force`.split(' ');
     const { code, stdout, stderr } = await autopar(words, { cwd: folder });

@@ -29,42 +29,45 @@ function reported(result: CompileResult): unknown {
   return JSON.parse(JSON.stringify(rest));
 }
 
-test('drawn options: the same plan and figures with and without a program, and simulate gives them again', async (t) => {
-  const { folder, remove } = workplace();
-  t.teardown(remove);
-  const model = join(folder, 'model.onnx');
-  const sizes = gptSizes({ hidden: 16, heads: 2, sequence: 8, vocabulary: 32, layers: 2, batch: 8 });
-  writeFileSync(model, writeOnnx(languageModel('gpt', sizes, 1)));
-  const place = fc.constantFrom({ devices: 2 }, { cluster: '1x2:a100-sxm-80' }, { cluster: '2x2:h100-sxm-80' });
-  const given = fc.constantFrom<Partial<NestedCompileOptions>>(
-    {},
-    { degrees: { pp: 2 } },
-    { degrees: { tp: 2 }, prefer: 'fastest' },
-    { degrees: { sp: 2 }, headroom: 0.5 },
-  );
-  const step = fc.constantFrom<Partial<NestedCompileOptions>>(
-    {},
-    { training: TRAINING },
-    { training: { ...TRAINING, microBatches: 2 }, recompute: 'full' },
-    { training: TRAINING, zero: 1, objective: 'memory' },
-  );
-  await fc.assert(
-    fc.asyncProperty(place, given, step, async (on, pinned, trained) => {
-      const { prefer: _, headroom: _room, ...degrees } = pinned;
-      const wish = trained.objective === 'memory' ? degrees : pinned;
-      const options = { model, force: true, ...on, ...wish, ...trained };
-      const whole = await compile({ ...options, output: join(folder, 'whole'), initRandom: true });
-      const alone = await compile({ ...options, output: join(folder, 'alone'), planOnly: true });
-      t.is(planIn(join(folder, 'alone')), planIn(join(folder, 'whole')));
-      t.deepEqual(reported(alone), reported(whole));
-      t.deepEqual([whole.programWritten, alone.programWritten], [true, false]);
-      t.false(existsSync(join(folder, 'alone', 'program')));
-      const { prediction } = await simulatePlan(join(folder, 'alone'));
-      t.deepEqual(JSON.parse(JSON.stringify(prediction)), JSON.parse(planIn(join(folder, 'alone'))).predicted);
-    }),
-    { numRuns: EVERYTHING ? 8 : 1, seed: 3 },
-  );
-});
+slow(
+  'drawn options: the same plan and figures with and without a program, and simulate gives them again',
+  async (t) => {
+    const { folder, remove } = workplace();
+    t.teardown(remove);
+    const model = join(folder, 'model.onnx');
+    const sizes = gptSizes({ hidden: 16, heads: 2, sequence: 8, vocabulary: 32, layers: 2, batch: 8 });
+    writeFileSync(model, writeOnnx(languageModel('gpt', sizes, 1)));
+    const place = fc.constantFrom({ devices: 2 }, { cluster: '1x2:a100-sxm-80' }, { cluster: '2x2:h100-sxm-80' });
+    const given = fc.constantFrom<Partial<NestedCompileOptions>>(
+      {},
+      { degrees: { pp: 2 } },
+      { degrees: { tp: 2 }, prefer: 'fastest' },
+      { degrees: { sp: 2 }, headroom: 0.5 },
+    );
+    const step = fc.constantFrom<Partial<NestedCompileOptions>>(
+      {},
+      { training: TRAINING },
+      { training: { ...TRAINING, microBatches: 2 }, recompute: 'full' },
+      { training: TRAINING, zero: 1, objective: 'memory' },
+    );
+    await fc.assert(
+      fc.asyncProperty(place, given, step, async (on, pinned, trained) => {
+        const { prefer: _, headroom: _room, ...degrees } = pinned;
+        const wish = trained.objective === 'memory' ? degrees : pinned;
+        const options = { model, force: true, ...on, ...wish, ...trained };
+        const whole = await compile({ ...options, output: join(folder, 'whole'), initRandom: true });
+        const alone = await compile({ ...options, output: join(folder, 'alone'), planOnly: true });
+        t.is(planIn(join(folder, 'alone')), planIn(join(folder, 'whole')));
+        t.deepEqual(reported(alone), reported(whole));
+        t.deepEqual([whole.programWritten, alone.programWritten], [true, false]);
+        t.false(existsSync(join(folder, 'alone', 'program')));
+        const { prediction } = await simulatePlan(join(folder, 'alone'));
+        t.deepEqual(JSON.parse(JSON.stringify(prediction)), JSON.parse(planIn(join(folder, 'alone'))).predicted);
+      }),
+      { numRuns: EVERYTHING ? 8 : 1, seed: 3 },
+    );
+  },
+);
 
 interface Answer {
   readonly degrees: Readonly<Record<string, number>>;

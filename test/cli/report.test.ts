@@ -67,7 +67,7 @@ function reasonsOf({ json }: Read): readonly unknown[] {
 
 const near = (a: number, b: number) => Math.abs(a - b) <= 1e-6 * Math.max(a, b);
 
-test('of a plan in stages, of the same folder explained, and of a run', async (t) => {
+slow('of a plan in stages, of the same folder explained, and of a run', async (t) => {
   const output = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'out');
   t.teardown(() => rmSync(join(output, '..'), { recursive: true, force: true }));
   const words = ['models/gpt-tiny.onnx', '--train', '--pp', '2', '--global-batch', '4', '--micro-batches', '4'];
@@ -93,30 +93,33 @@ test('of a plan in stages, of the same folder explained, and of a run', async (t
   );
 });
 
-test('of a plan in one stage with micro-batches: what ranks do one after the other takes no longer than the step', async (t) => {
-  const words = [
-    'models/gpt-tiny.onnx',
-    '--train',
-    '--dp',
-    '2',
-    '--tp',
-    '2',
-    '--global-batch',
-    '4',
-    '--micro-batches',
-    '2',
-  ];
-  const page = await reported(t, [
-    'compile',
-    ...words,
-    '-o',
-    join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'out'),
-  ]);
-  const { stepSeconds, peakBytes } = page.json['predicted'] as Predicted;
-  t.deepEqual(peaksOf(page), peakBytes);
-  t.true(near(milliseconds(page), stepSeconds * 1e3));
-  t.true(endOf(page) > 0.5 * stepSeconds && endOf(page) <= stepSeconds * (1 + 1e-9));
-});
+slow(
+  'of a plan in one stage with micro-batches: what ranks do one after the other takes no longer than the step',
+  async (t) => {
+    const words = [
+      'models/gpt-tiny.onnx',
+      '--train',
+      '--dp',
+      '2',
+      '--tp',
+      '2',
+      '--global-batch',
+      '4',
+      '--micro-batches',
+      '2',
+    ];
+    const page = await reported(t, [
+      'compile',
+      ...words,
+      '-o',
+      join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'out'),
+    ]);
+    const { stepSeconds, peakBytes } = page.json['predicted'] as Predicted;
+    t.deepEqual(peaksOf(page), peakBytes);
+    t.true(near(milliseconds(page), stepSeconds * 1e3));
+    t.true(endOf(page) > 0.5 * stepSeconds && endOf(page) <= stepSeconds * (1 + 1e-9));
+  },
+);
 
 slow('of a configuration that is priced, and of a search over whole steps', async (t) => {
   const degrees = ['--dp', '2', '--tp', '2', '--pp', '2', '--global-batch', '16'];

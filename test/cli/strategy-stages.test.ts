@@ -122,7 +122,7 @@ slow('weights of a pipeline are cut for other stages', async (t) => {
   t.is((await run('verify recut')).code, 0);
 });
 
-test('explain says the stage of an operator and a tensor, what is sent, and the memory of each stage', async (t) => {
+slow('explain says the stage of an operator and a tensor, what is sent, and the memory of each stage', async (t) => {
   const line = `compile ${GPT} --devices 4 --pp 2 --dp 2 --tp 1 ${STEP} --micro-batches 2 -o explained`;
   const { code, stderr } = await run(line);
   t.is(code, 0, stderr);

@@ -11,7 +11,10 @@ import type { ConstantTensor } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';
 import { writeNpz } from '../../src/program/arrays/npz.js';
+import { slowTests } from '../selection.js';
 import { autopar } from './autopar.js';
+
+const slow = slowTests(test);
 
 const [BATCH, INNER, CLASSES] = [8, 6, 4];
 
@@ -37,7 +40,7 @@ function folder(t: ExecutionContext): Folder {
 const labelled = (labels: readonly number[]) => constant('int64', labels, [labels.length]);
 const X = constant('float32', new Array<number>(BATCH * INNER).fill(0.5), [BATCH, INNER]);
 
-test('labels that are no classes are refused before any rank starts', async (t) => {
+slow('labels that are no classes are refused before any rank starts', async (t) => {
   const { model, output, arrays } = folder(t);
   const weights = arrays('weights.npz', { w: constant('float32', [1, 2, 1, 1], [CLASSES]) });
   const line = ['compile', model, '--train', '--ignore-index', '9', '--class-weights', weights];

@@ -113,7 +113,7 @@ for (const [name, sizes] of Object.entries(FAMILIES)) {
   });
 }
 
-test.serial('a step of training of one sample: the file has the plan that the family has', async (t) => {
+slow('a step of training of one sample: the file has the plan that the family has', async (t) => {
   const { same, says } = await sameOfFile(`llama:layers=2,kv_heads=2,${TINY}`, ['--train', '--sp', '1']);
   t.true(same, says);
 });

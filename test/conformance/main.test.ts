@@ -39,7 +39,7 @@ async function writeCase(folder: string, spoil = (output: ConstantTensor) => out
 
 const options = { filter: '', mask: null, jobs: 2 };
 
-test('passed and refused cases are told apart, links are followed, every case counts once', async (t) => {
+slow('passed and refused cases are told apart, links are followed, every case counts once', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const cases = join(folder, 'cases');

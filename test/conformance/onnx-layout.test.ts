@@ -112,7 +112,7 @@ test('an input that decides a shape is bound and said; one that is all data is r
   t.deepEqual(refusedLines(results), ['    1  data-dependent shape: data']);
 });
 
-test('a wrong result of the program fails the case, one of ONNX Runtime refuses it', async (t) => {
+slow('a wrong result of the program fails the case, one of ONNX Runtime refuses it', async (t) => {
   const folder = temporary(t);
   const set = { inputs: [floats([1, -2], [1, 2])], outputs: [floats([-1, 2.1], [1, 2])] };
   writeCase(join(folder, 'wrong'), negation, set);

@@ -7,6 +7,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { compile } from '../../src/api/index.js';
+import { slowTests } from '../selection.js';
+
+const slow = slowTests(test);
 
 const MODEL = 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=65536,batch=8';
 
@@ -43,13 +46,13 @@ async function planned(first: string, second: string) {
   }
 }
 
-test('each stage takes what its own nodes take', async (t) => {
-  const [fast, slow] = ['h100-sxm-80', 'a100-sxm-80'];
-  const [allFast, allSlow] = [await planned(fast, fast), await planned(slow, slow)];
+slow('each stage takes what its own nodes take', async (t) => {
+  const [fast, late] = ['h100-sxm-80', 'a100-sxm-80'];
+  const [allFast, allSlow] = [await planned(fast, fast), await planned(late, late)];
   t.not(allFast.stages[0]?.[0], allSlow.stages[0]?.[0]);
   for (const [first, second] of [
-    [fast, slow],
-    [slow, fast],
+    [fast, late],
+    [late, fast],
   ] as const) {
     const mixed = await planned(first, second);
     const of = (device: string) => (device === fast ? allFast : allSlow);

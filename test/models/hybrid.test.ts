@@ -20,6 +20,8 @@ import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { trained } from '../cost-model/step/trained.js';
 import { slowTests } from '../selection.js';
 
+const slow = slowTests(test);
+
 const CLUSTER = parseCluster('1x8:h100-sxm-80', undefined);
 const TEXT =
   'hybrid:pattern=M*-E,hidden=32,heads=4,kv_heads=2,head_width=8,ffn=64,state_width=16,state=8,groups=2,chunk=8,experts=4,topk=2,expert_ffn=16,shared=32,latent=16,vocab=64,seq=16';
@@ -62,7 +64,7 @@ for (const [isSlow, text, degrees, isTraining] of [
     },
   );
 
-test('a layer of each kind is counted as often as the pattern has it', async (t) => {
+slow('a layer of each kind is counted as often as the pattern has it', async (t) => {
   const work = await modelWork(sizesOf(TEXT.replace('M*-E', 'MEM*EME-'), 1), 1, CLUSTER);
   t.deepEqual(
     work.layers.map(({ count }) => count),
@@ -85,7 +87,7 @@ async function stateSpaceLayer(also: string, tp: number): Promise<PartWork> {
 const flops = (part: PartWork, phase: 'forward' | 'backward') =>
   part[phase].reduce((sum, work) => sum + flopsOf(work), 0);
 
-test('a state-space layer has the products of its projections and of its chunks, shared out by tp', async (t) => {
+slow('a state-space layer has the products of its projections and of its chunks, shared out by tp', async (t) => {
   const [s, h, inner, heads, n, groups, chunk] = [512, 256, 512, 16, 64, 4, 64];
   const projections = 2 * s * h * (2 * inner + 2 * groups * n + heads) + 2 * s * inner * h;
   const chunks = s / chunk;

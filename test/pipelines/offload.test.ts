@@ -144,39 +144,36 @@ slow('a limit on the device refuses what a program without offload would hold', 
   }
 });
 
-test.serial(
-  'what is on disk leaves nothing behind: done, failed, interrupted; a folder that cannot keep it is named',
-  async (t) => {
-    const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
-    try {
-      const model = join(folder, 'mlp.onnx');
-      const directory = join(folder, 'out');
-      const offloadDir = join(folder, 'kept');
-      mkdirSync(offloadDir);
-      writeModel('mlp', model);
-      const training = { loss: { kind: 'mse' as const }, optimizer: { kind: 'adam' as const, learningRate: 1e-2 } };
-      await compile({ model, output: directory, devices: 2, dp: 2, training, offload: 'all:disk' });
-      await runCompiled({ directory, offloadDir });
-      t.deepEqual(readdirSync(offloadDir), []);
-      const { imported } = await openCompiled(directory);
-      const inputs = randomInputs(imported.graph, 1);
-      const fault = { rank: 1, instruction: 9, kind: 'throw' } as const;
-      await t.throwsAsync(runProgram(directory, inputs, { offloadDir, fault }), { instanceOf: AutoparError });
-      t.deepEqual(readdirSync(offloadDir), []);
-      const controller = new AbortController();
-      const interrupted = runProgram(directory, inputs, {
-        ...{ offloadDir, steps: 1e6, signal: controller.signal },
-        onProgress: ({ kind }) => (kind === 'step' ? controller.abort() : undefined),
-      });
-      await t.throwsAsync(interrupted, { instanceOf: AutoparError });
-      t.deepEqual(readdirSync(offloadDir), []);
-      const missing = await t.throwsAsync(runCompiled({ directory, offloadDir: join(folder, 'missing') }));
-      t.is((missing as AutoparError).code, 'offload-folder');
-      t.regex(missing?.message ?? '', /the offload folder .*missing cannot store .*: it does not exist$/);
-      const file = await t.throwsAsync(runCompiled({ directory, offloadDir: model }));
-      t.regex(file?.message ?? '', /it is not a folder$/);
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
-  },
-);
+test('what is on disk leaves nothing behind: done, failed, interrupted; a folder that cannot keep it is named', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  try {
+    const model = join(folder, 'mlp.onnx');
+    const directory = join(folder, 'out');
+    const offloadDir = join(folder, 'kept');
+    mkdirSync(offloadDir);
+    writeModel('mlp', model);
+    const training = { loss: { kind: 'mse' as const }, optimizer: { kind: 'adam' as const, learningRate: 1e-2 } };
+    await compile({ model, output: directory, devices: 2, dp: 2, training, offload: 'all:disk' });
+    await runCompiled({ directory, offloadDir });
+    t.deepEqual(readdirSync(offloadDir), []);
+    const { imported } = await openCompiled(directory);
+    const inputs = randomInputs(imported.graph, 1);
+    const fault = { rank: 1, instruction: 9, kind: 'throw' } as const;
+    await t.throwsAsync(runProgram(directory, inputs, { offloadDir, fault }), { instanceOf: AutoparError });
+    t.deepEqual(readdirSync(offloadDir), []);
+    const controller = new AbortController();
+    const interrupted = runProgram(directory, inputs, {
+      ...{ offloadDir, steps: 1e6, signal: controller.signal },
+      onProgress: ({ kind }) => (kind === 'step' ? controller.abort() : undefined),
+    });
+    await t.throwsAsync(interrupted, { instanceOf: AutoparError });
+    t.deepEqual(readdirSync(offloadDir), []);
+    const missing = await t.throwsAsync(runCompiled({ directory, offloadDir: join(folder, 'missing') }));
+    t.is((missing as AutoparError).code, 'offload-folder');
+    t.regex(missing?.message ?? '', /the offload folder .*missing cannot store .*: it does not exist$/);
+    const file = await t.throwsAsync(runCompiled({ directory, offloadDir: model }));
+    t.regex(file?.message ?? '', /it is not a folder$/);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});

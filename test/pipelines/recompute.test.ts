@@ -61,7 +61,7 @@ slow('stages that keep their inputs alone hold one micro-batch and the inputs of
   );
 });
 
-test.serial('some layers of a class recompute, the others keep what they make', async (t) => {
+test('some layers of a class recompute, the others keep what they make', async (t) => {
   const [some] = await checkRecompute(t, { model: 'gpt', microBatches: 2 }, MESHES['dp 2'], ['full:2-3'], STEPS);
   t.deepEqual(
     some?.plan.layerClasses.map(({ recompute }) => recompute),

@@ -11,8 +11,11 @@ import { EmulatedClock, EmulatedTransport } from '../../src/runtime/emulated.js'
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { CollectiveCall, TransferCall, Transport } from '../../src/runtime/transport.js';
 import { trainingStep, written } from '../pipelines/staged-training.js';
+import { slowTests } from '../selection.js';
 
-test.serial('emulated ranks count what computing ranks count, without weights', async (t) => {
+const slow = slowTests(test);
+
+slow('emulated ranks count what computing ranks count, without weights', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
     const { graph, inputs } = await trainingStep('llama-tiny', 2);

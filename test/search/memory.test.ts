@@ -242,7 +242,7 @@ for (const [name, graph, text] of EVERYTHING ? LIMITED : LIMITED.slice(0, 1)) {
   });
 }
 
-test('where the cheapest plan is too large, the cheapest that fits is found under the same degrees', async (t) => {
+slow('where the cheapest plan is too large, the cheapest that fits is found under the same degrees', async (t) => {
   const graph = llamaGraph(EVERYTHING ? SMALL_LLAMA : { ...SMALL_LLAMA, layers: 1 });
   const cluster = parseCluster('1x4:a100-sxm-80', undefined);
   const degrees = { dp: 1, tp: 4 };

@@ -38,7 +38,7 @@ test('dynamic programming and the integer program agree with every axis on every
   await checkModes(t, mlpGraph(8, 64, 256), parseCluster('2x2:l40s', undefined), { axes: 'free' });
 });
 
-test('every integer solver finds the optimum', async (t) => {
+slow('every integer solver finds the optimum', async (t) => {
   const graph = llamaGraph({ ...SMALL_LLAMA, layers: 1 });
   const degrees = { dp: 1, tp: 4 };
   const optimum = await plan(graph, CLUSTER, { degrees });
@@ -97,7 +97,7 @@ test('with ample time, the time limit changes nothing', async (t) => {
   t.deepEqual(found, free);
 });
 
-test.serial('when the time is over, degrees that were not looked at say so', async (t) => {
+test('when the time is over, degrees that were not looked at say so', async (t) => {
   let asked = 0;
   const until = performance.now() + 4000;
   // The second mesh is asked for when the time is over.

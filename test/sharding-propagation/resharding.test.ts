@@ -9,10 +9,12 @@ import {
   reshardDetail,
   reshardOps,
 } from '../../src/sharding-propagation/resharding.js';
-import { draws, EVERYTHING } from '../selection.js';
+import { draws, EVERYTHING, slowTests } from '../selection.js';
 import { allPairs, type BlockPrice } from './brute-force.js';
 import { reshardCases, unevenCases } from './random-layouts.js';
 import { carryOut, cutAll, summed } from './simulate.js';
+
+const slow = slowTests(test);
 
 const MESH = makeMesh([
   ['dp', 2],
@@ -130,7 +132,7 @@ test('random pairs, carried out with data', (t) => {
   );
 });
 
-test('random pairs with sizes that axes do not divide, carried out with data', (t) => {
+slow('random pairs with sizes that axes do not divide, carried out with data', (t) => {
   const sizes = [
     [1, 2],
     [2, 2],

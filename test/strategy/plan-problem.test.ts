@@ -13,12 +13,14 @@ import type { Plan } from '../../src/strategy/plan.js';
 import { planFromJson, planToJson } from '../../src/strategy/plan-json.js';
 import { workplace } from '../bad-input/refusal.js';
 import { autopar } from '../cli/autopar.js';
-import { EVERYTHING } from '../selection.js';
+import { EVERYTHING, slowTests } from '../selection.js';
 import { singleEdits } from './plan-edits.js';
+
+const slow = slowTests(test);
 
 const training = { loss: { kind: 'cross_entropy' as const }, optimizer: { kind: 'sgd' as const, learningRate: 0.1 } };
 
-test('drawn plans of shipped models: as written they are read, each single edit is refused', async (t) => {
+slow('drawn plans of shipped models: as written they are read, each single edit is refused', async (t) => {
   const folder = workplace(t);
   const degree = fc.constantFrom(1, 2);
   const model = fc.constantFrom('mlp', 'gpt-tiny', 'llama-tiny');
@@ -40,7 +42,7 @@ test('drawn plans of shipped models: as written they are read, each single edit 
   t.pass();
 });
 
-test('plans of training steps', async (t) => {
+slow('plans of training steps', async (t) => {
   const folder = workplace(t);
   const model = await generatedFile('gpt:layers=4,hidden=32,heads=4,seq=16,vocab=64', 16);
   const cases = [{}, { pp: 2 }, { pp: 2, schedule: 'interleaved-1f1b' as const, microBatches: 4 }, { sp: 2, tp: 2 }];

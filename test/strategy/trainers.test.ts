@@ -15,6 +15,8 @@ import type { Plan } from '../../src/strategy/plan.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
 import { slowTests } from '../selection.js';
 
+const slow = slowTests(test);
+
 const folder = mkdtempSync(path.join(tmpdir(), 'autopar-trainers-'));
 const ADAMW = { kind: 'adamw', learningRate: 1e-3 } as const;
 let count = 0;
@@ -178,7 +180,7 @@ slowTests(test)('a plan without a program on a named cluster', async (t) => {
   );
 });
 
-test('what a trainer has no words for is said, or refused where nothing would be left', async (t) => {
+slow('what a trainer has no words for is said, or refused where nothing would be left', async (t) => {
   const training = { loss: { kind: 'cross_entropy' }, microBatches: 2, optimizer: ADAMW } as const;
   const from = await planned({ pp: 2, devices: 2, schedule: 'zero-bubble', training });
   const { flags, notes } = await handedOver(from);

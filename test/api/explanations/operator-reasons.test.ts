@@ -9,6 +9,8 @@ import { type CompileOptions, compile, explainOperator, explainPlan, openExplain
 import { readAnnotations } from '../../../src/api/requests/annotations.js';
 import { slowTests } from '../../selection.js';
 
+const slow = slowTests(test);
+
 const MODEL = 'models/gpt-tiny.onnx';
 const FC = '/h.*/mlp/c_fc/MatMul';
 
@@ -24,34 +26,37 @@ async function compiled(t: ExecutionContext, options: Omit<CompileOptions, 'mode
   return { output, pins, operators: (await details()).operators };
 }
 
-test('by price: the figure of the next strategy is the least that explain gives, and the folder says the same', async (t) => {
-  const cluster = '1x4:a100-sxm-80';
-  const { output, operators } = await compiled(t, { cluster, dp: 2, tp: 2, axes: 'roles', globalBatch: 8 });
-  const { explainable } = await openExplainable(output);
-  let priced = 0;
-  for (const { operator, why } of operators) {
-    const [reason] = why;
-    t.is(reason?.by, 'price', operator);
-    if (reason?.by !== 'price' || reason.next === undefined) continue;
-    priced += 1;
-    const { alternatives, strategy } = explainOperator(explainable, operator);
-    const others = alternatives.filter(
-      (other) => other.ruledOut === null && JSON.stringify(other.strategy) !== JSON.stringify(strategy),
-    );
-    t.is(reason.next?.differenceSeconds, others[0]?.differenceSeconds, operator);
-    if (reason.next)
-      t.true(
-        others.some((other) => JSON.stringify(other) === JSON.stringify(reason.next)),
-        operator,
+slow(
+  'by price: the figure of the next strategy is the least that explain gives, and the folder says the same',
+  async (t) => {
+    const cluster = '1x4:a100-sxm-80';
+    const { output, operators } = await compiled(t, { cluster, dp: 2, tp: 2, axes: 'roles', globalBatch: 8 });
+    const { explainable } = await openExplainable(output);
+    let priced = 0;
+    for (const { operator, why } of operators) {
+      const [reason] = why;
+      t.is(reason?.by, 'price', operator);
+      if (reason?.by !== 'price' || reason.next === undefined) continue;
+      priced += 1;
+      const { alternatives, strategy } = explainOperator(explainable, operator);
+      const others = alternatives.filter(
+        (other) => other.ruledOut === null && JSON.stringify(other.strategy) !== JSON.stringify(strategy),
       );
-  }
-  t.true(priced > 20);
-  const again = await (await explainPlan(output)).details();
-  t.deepEqual(
-    again.operators.map(({ operator, why }) => [operator, why]),
-    operators.map(({ operator, why }) => [operator, why]),
-  );
-});
+      t.is(reason.next?.differenceSeconds, others[0]?.differenceSeconds, operator);
+      if (reason.next)
+        t.true(
+          others.some((other) => JSON.stringify(other) === JSON.stringify(reason.next)),
+          operator,
+        );
+    }
+    t.true(priced > 20);
+    const again = await (await explainPlan(output)).details();
+    t.deepEqual(
+      again.operators.map(({ operator, why }) => [operator, why]),
+      operators.map(({ operator, why }) => [operator, why]),
+    );
+  },
+);
 
 slowTests(test)(
   'beyond the most expensive operators, other strategies are not priced; what recomputes names what it runs again',

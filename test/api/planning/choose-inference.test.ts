@@ -52,7 +52,7 @@ test('where all experts on each rank do not fit, compile finds ranks with differ
 
 const EXPERTS = 'moe:layers=2,hidden=64,heads=4,kv_heads=4,experts=4,seq=32,ffn=128,vocab=64';
 
-test('the least memory of a device is found among all degrees', async (t) => {
+slow('the least memory of a device is found among all degrees', async (t) => {
   const options = {
     ...asked(t, 'gpt:layers=2,hidden=64,heads=4,vocab=64,seq=32,batch=4', '1x4:h100-sxm-80'),
     planOnly: true,

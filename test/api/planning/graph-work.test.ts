@@ -23,6 +23,8 @@ import { ROOT } from '../../cli/autopar.js';
 import { MODELS } from '../../pipelines/models.js';
 import { slowTests } from '../../selection.js';
 
+const slow = slowTests(test);
+
 const cluster = parseCluster('1x8:a100-sxm-80', undefined);
 const loss = { kind: 'cross_entropy' as const };
 
@@ -123,14 +125,17 @@ test('a file is cut along its sequence like a family', async (t) => {
   await t.throwsAsync(simulate({ model, cluster: '1x3:a100-sxm-80', loss, sp: 3 }), { code: 'degree-does-not-fit' });
 });
 
-test('layouts over tp are searched at one number of samples, so that work at others grows evenly with them', async (t) => {
-  const generated = generatedModel('resnet:layers=50');
-  const read = workReader({}, generated, { kind: 'training', loss }, cluster, 8);
-  const point = async (samples: number) => ({ samples, work: (await read(2, samples)).work });
-  const [two, four] = [await point(2), await point(4)];
-  for (const samples of [1, 8, 16, 64])
-    t.deepEqual(workAt(samples, two, four), (await point(samples)).work, `${samples}`);
-});
+slow(
+  'layouts over tp are searched at one number of samples, so that work at others grows evenly with them',
+  async (t) => {
+    const generated = generatedModel('resnet:layers=50');
+    const read = workReader({}, generated, { kind: 'training', loss }, cluster, 8);
+    const point = async (samples: number) => ({ samples, work: (await read(2, samples)).work });
+    const [two, four] = [await point(2), await point(4)];
+    for (const samples of [1, 8, 16, 64])
+      t.deepEqual(workAt(samples, two, four), (await point(samples)).work, `${samples}`);
+  },
+);
 
 test('a layout that cuts what grows with the samples is not one at another number of them', async (t) => {
   const generated = generatedModel('mlp:layers=2,inputs=16,hidden=16,outputs=16,batch=8');
@@ -183,11 +188,14 @@ test('a layout that cuts what grows with the samples is not one at another numbe
   t.truthy(atOtherSamples(padded, graph, whole(8).graph));
 });
 
-test('what counts steps and gradients that nothing reads are no work: searched and lowered, they cost the same', async (t) => {
-  for (const name of ['dropout', 'recurrent'] as const) {
-    const whole = graphOfWork(findLayers(MODELS[name]()), { kind: 'training', loss: { kind: 'mse' } });
-    t.deepEqual(whole.graph.state, [], name);
-    // If the search reports another cost than its lowered graph has, that is an internal error, and thrown.
-    for (const tp of [1, 2]) await t.notThrowsAsync(graphWork(whole, tp, cluster), `${name}, tp ${tp}`);
-  }
-});
+slow(
+  'what counts steps and gradients that nothing reads are no work: searched and lowered, they cost the same',
+  async (t) => {
+    for (const name of ['dropout', 'recurrent'] as const) {
+      const whole = graphOfWork(findLayers(MODELS[name]()), { kind: 'training', loss: { kind: 'mse' } });
+      t.deepEqual(whole.graph.state, [], name);
+      // If the search reports another cost than its lowered graph has, that is an internal error, and thrown.
+      for (const tp of [1, 2]) await t.notThrowsAsync(graphWork(whole, tp, cluster), `${name}, tp ${tp}`);
+    }
+  },
+);

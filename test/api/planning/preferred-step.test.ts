@@ -16,7 +16,7 @@ const STEP: StepSearchOptions = {
 };
 const FASTEST = { ...STEP, prefer: 'fastest', headroom: 0 } as const;
 
-test('what is taken is within 2 % of the fastest with headroom, no less simple, and says what is faster', async (t) => {
+slow('what is taken is within 2 % of the fastest with headroom, no less simple, and says what is faster', async (t) => {
   const [taken, fastest] = [await searchStep(STEP), await searchStep(FASTEST)];
   const kinds = ({ simulation }: typeof taken) =>
     Object.values(simulation.configuration.degrees).filter((degree) => degree > 1).length;

@@ -73,7 +73,7 @@ slow('a ring in zig-zag order is rehearsed in that order', async (t) => {
   t.is(result.ranks, 4);
 });
 
-test('micro-batches in halves are rehearsed in halves', async (t) => {
+slow('micro-batches in halves are rehearsed in halves', async (t) => {
   const directory = await planned(t, {
     file: 'models/mlp.onnx',
     globalBatch: 64,
@@ -92,7 +92,7 @@ test('micro-batches in halves are rehearsed in halves', async (t) => {
   t.true(program?.stages.every(({ phases }) => phases.forward?.some(({ half }) => half === 1)));
 });
 
-test('what is wrong with a plan or with its lowered form fails its rehearsal', async (t) => {
+slow('what is wrong with a plan or with its lowered form fails its rehearsal', async (t) => {
   const directory = await planned(t, { family: GPT, globalBatch: 16, degrees: { dp: 4, tp: 4 } });
   const file = join(directory, 'plan.json');
   const text = readFileSync(file, 'utf8');

@@ -7,9 +7,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { ROOT } from '../../cli/autopar.js';
+import { slowTests } from '../../selection.js';
 import { ROW } from './one-run.js';
 
-test('bench:accuracy takes any table of that form, ignores other columns, and names what a table lacks', (t) => {
+const slow = slowTests(test);
+
+slow('bench:accuracy takes any table of that form, ignores other columns, and names what a table lacks', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-accuracy-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
   const bench = [...process.execArgv, join(ROOT, 'dist/bench/published/accuracy.js')];

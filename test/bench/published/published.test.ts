@@ -12,7 +12,10 @@ import { kendall, labelScore, scoreOf } from '../../../src/api/calibration/score
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { elementCount } from '../../../src/ir/graph.js';
 import { ROOT } from '../../cli/autopar.js';
+import { slowTests } from '../../selection.js';
 import { ROW, runOf } from './one-run.js';
+
+const slow = slowTests(test);
 
 test('quoted fields hold commas, line ends and quotes', (t) => {
   const rows = readCsv('a,b,c\r\n1,"x, ""y""\nz",\n2,,3\n');
@@ -213,7 +216,7 @@ test("settings of Megatron in a row's notes give experts, gates and tables", (t)
   }
 });
 
-test('layers of several kinds are those of the published models, and what is not public is said', async (t) => {
+slow('layers of several kinds are those of the published models, and what is not public is said', async (t) => {
   const run = runOf({ model: 'Nemotron_3_Nano', layers: '', hidden: '', heads: '', tp: '1', pp: '1', dp: '16' });
   t.is(run.sizes.layers, 52);
   t.is(run.predictions, 0);

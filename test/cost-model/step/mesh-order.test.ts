@@ -104,7 +104,7 @@ function permutations(axes: MeshOrder): readonly MeshOrder[] {
 
 // With 512 samples the pipeline belongs inside and dp across (docs/choosing-a-strategy.md): sends of activations grow, gradients
 // do not.
-test(
+slow(
   'on 2x8 with pp 4 · dp 2 · tp 2 only pp crosses nodes, with tp 8 · dp 2 only dp; with 32 samples no other order ' +
     'is cheaper',
   async (t) => {

@@ -9,6 +9,9 @@ import {
   type StepSearchOptions,
   searchPrepared,
 } from '../../../src/api/planning/search-step.js';
+import { slowTests } from '../../selection.js';
+
+const slow = slowTests(test);
 
 type Asked = Omit<StepSearchOptions, 'loss'>;
 
@@ -31,7 +34,7 @@ const MOE = {
   globalBatch: 16,
 };
 
-test('a mixture of experts is put onto ep, and every choice without it takes half as long again', async (t) => {
+slow('a mixture of experts is put onto ep, and every choice without it takes half as long again', async (t) => {
   const [free, without] = await searchWith(MOE, {}, { ep: 1 });
   if (!free || !without) return t.fail();
   t.is(chosen(free).degrees.ep, 4);

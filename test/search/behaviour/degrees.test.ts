@@ -4,6 +4,9 @@
  */
 import test from 'ava';
 import { type SimulateOptions, type Simulation, simulate } from '../../../src/api/simulate.js';
+import { slowTests } from '../../selection.js';
+
+const slow = slowTests(test);
 
 function step(generate: string, cluster: string, globalBatch: number) {
   return (options: Partial<SimulateOptions>): Promise<Simulation> =>
@@ -51,7 +54,7 @@ test(
   },
 );
 
-test('a mixture of experts goes onto ep: it fits where dp and tp do not, and takes less time', async (t) => {
+slow('a mixture of experts goes onto ep: it fits where dp and tp do not, and takes less time', async (t) => {
   const price = step('moe:layers=16,hidden=2048,heads=16,ffn=1408,experts=64,topk=6', '1x8:h100-sxm-80', 64);
   const [experts, data, tensor] = [await price({ ep: 8 }), await price({}), await price({ tp: 8, microBatch: 8 })];
   t.true(experts.fits && !data.fits && !tensor.fits);
@@ -63,7 +66,7 @@ test('a mixture of experts goes onto ep: it fits where dp and tp do not, and tak
   t.true(Math.abs(tensor.modelFlops / experts.modelFlops - 1) < 0.02);
 });
 
-test('a sequence of 131,072 goes onto sp: data parallelism cannot cut it, tensor parallelism sends more', async (t) => {
+slow('a sequence of 131,072 goes onto sp: data parallelism cannot cut it, tensor parallelism sends more', async (t) => {
   const model = 'llama:layers=32,kv_heads=8,ffn=14336,vocab=128256,seq=131072';
   const price = step(model, '1x8:h100-sxm-80', 8);
   const saving = { recompute: 'full', zero: 3 } as const;

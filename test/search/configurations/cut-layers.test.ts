@@ -7,11 +7,14 @@ import type { StepConfiguration } from '../../../src/cost-model/step/configurati
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
+import { slowTests } from '../../selection.js';
 import { FASTEST, unlikeNodes } from './base.js';
+
+const slow = slowTests(test);
 
 const LOSS = { kind: 'cross_entropy' } as const;
 
-test('a head as heavy as all layers gets a stage of its own, and the others share the layers', async (t) => {
+slow('a head as heavy as all layers gets a stage of its own, and the others share the layers', async (t) => {
   const { simulation, best } = await searchStep({
     ...FASTEST,
     generate: 'gpt:layers=12,hidden=512,heads=8,seq=512,vocab=128000',
@@ -109,28 +112,31 @@ test('cuts fit the memory that they are given', async (t) => {
   }
 });
 
-test("halving one node's speed moves layers away from its stage, and what is left costs less than even stages", async (t) => {
-  const clusterWith = (speed: number) => unlikeNodes(4, [{ count: 1 }, { count: 1, speed }]);
-  const options = {
-    generate: 'gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=1024',
-    globalBatch: 64,
-    pp: 2,
-    microBatch: 4,
-    schedule: '1f1b',
-    recompute: 'none',
-    loss: LOSS,
-  } as const;
-  const layersOn = async (speed: number) => {
-    const { simulation } = await searchStep({ ...options, ...FASTEST, on: clusterWith(speed) });
-    return simulation;
-  };
-  const [alike, halved] = [await layersOn(1), await layersOn(0.5)];
-  const [fast = 0, slow = 0] = halved.configuration.stageLayers ?? [];
-  t.is(fast + slow, 24);
-  t.true(fast >= 15 && slow <= 9, `${fast} and ${slow}`);
-  t.is(alike.configuration.stageLayers?.[0] ?? 12, 12);
-  const { stageLayers: _, ...even } = halved.configuration;
-  const { cluster, works } = await prepareStep({ ...options, on: clusterWith(0.5) });
-  t.true(halved.stepSeconds < 0.85 * pricingOf(cluster, works).seconds(even));
-  t.true(halved.stepSeconds > alike.stepSeconds);
-});
+slow(
+  "halving one node's speed moves layers away from its stage, and what is left costs less than even stages",
+  async (t) => {
+    const clusterWith = (speed: number) => unlikeNodes(4, [{ count: 1 }, { count: 1, speed }]);
+    const options = {
+      generate: 'gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=1024',
+      globalBatch: 64,
+      pp: 2,
+      microBatch: 4,
+      schedule: '1f1b',
+      recompute: 'none',
+      loss: LOSS,
+    } as const;
+    const layersOn = async (speed: number) => {
+      const { simulation } = await searchStep({ ...options, ...FASTEST, on: clusterWith(speed) });
+      return simulation;
+    };
+    const [alike, halved] = [await layersOn(1), await layersOn(0.5)];
+    const [fast = 0, slow = 0] = halved.configuration.stageLayers ?? [];
+    t.is(fast + slow, 24);
+    t.true(fast >= 15 && slow <= 9, `${fast} and ${slow}`);
+    t.is(alike.configuration.stageLayers?.[0] ?? 12, 12);
+    const { stageLayers: _, ...even } = halved.configuration;
+    const { cluster, works } = await prepareStep({ ...options, on: clusterWith(0.5) });
+    t.true(halved.stepSeconds < 0.85 * pricingOf(cluster, works).seconds(even));
+    t.true(halved.stepSeconds > alike.stepSeconds);
+  },
+);

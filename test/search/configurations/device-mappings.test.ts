@@ -48,15 +48,18 @@ slow('the search finds what brute force finds where groups straddle nodes', asyn
 const LAUNCHES = 'llama:layers=3,hidden=512,heads=16,seq=128,vocab=8192';
 const { microBatch: _, ...STEP } = ORDERED_STEP;
 
-test('norms are whole on every rank of tp where brute force finds that fastest, and not where it does not', async (t) => {
-  const options = { ...STEP, cluster: '1x4:a100-sxm-80', schedule: '1f1b', zero: 1, dp: 1, sp: 1, pp: 1 } as const;
-  const [small] = await againstBruteForce(t, { ...options, generate: LAUNCHES, globalBatch: 4 }, [8e10]);
-  t.is(small?.tpSequence, false);
-  const [large] = await againstBruteForce(t, { ...options, globalBatch: 32 }, [8e10]);
-  t.is(large?.tpSequence, true);
-});
+slow(
+  'norms are whole on every rank of tp where brute force finds that fastest, and not where it does not',
+  async (t) => {
+    const options = { ...STEP, cluster: '1x4:a100-sxm-80', schedule: '1f1b', zero: 1, dp: 1, sp: 1, pp: 1 } as const;
+    const [small] = await againstBruteForce(t, { ...options, generate: LAUNCHES, globalBatch: 4 }, [8e10]);
+    t.is(small?.tpSequence, false);
+    const [large] = await againstBruteForce(t, { ...options, globalBatch: 32 }, [8e10]);
+    t.is(large?.tpSequence, true);
+  },
+);
 
-test('norms are whole where runs have shown layers to be the faster for it, however large', async (t) => {
+slow('norms are whole where runs have shown layers to be the faster for it, however large', async (t) => {
   const factorOf = (_: unknown, { tpSequence, degrees }: StepConfiguration) =>
     tpSequence ? 3 : degrees.tp === 1 ? 1 : 0.3;
   const on = { ...parseCluster('1x4:a100-sxm-80', undefined), layerFactors: { factorOf } };
@@ -113,7 +116,7 @@ test('a place that is never slower is not, for any kind and size', (t) => {
   t.true(told > 100, `${told}`);
 });
 
-test('an order that is asked for is kept, and no other is slower than the one that is found', async (t) => {
+slow('an order that is asked for is kept, and no other is slower than the one that is found', async (t) => {
   const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '2x4:a100-pcie-80', tp: 2, pp: 2, sp: 1 };
   const free = await searchStep(options);
   for (const meshOrder of [

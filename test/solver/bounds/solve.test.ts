@@ -10,9 +10,11 @@ import { solveApart } from '../../../src/solver/bounds/solve-apart.js';
 import { eliminate } from '../../../src/solver/elimination/elimination.js';
 import { generator } from '../../../src/solver/generator.js';
 import { type CostFactor, type LimitedProblem, limitedCostOf, NoAssignment } from '../../../src/solver/problem.js';
-import { draws } from '../../selection.js';
+import { draws, slowTests } from '../../selection.js';
 import { checkSolve } from './check-solve.js';
 import { bruteForce, layered, problems } from './random-problems.js';
+
+const slow = slowTests(test);
 
 const EFFORT = { work: 2e6 };
 
@@ -131,7 +133,7 @@ test('a companion on a second thread changes no optimum, and a limit that nothin
   }
 });
 
-test('that nothing keeps all that is forbidden is proven by branches, and by integer programs', async (t) => {
+slow('that nothing keeps all that is forbidden is proven by branches, and by integer programs', async (t) => {
   // Five variables of four states, no two alike.
   const variables = [0, 1, 2, 3, 4];
   const values = Float64Array.from({ length: 16 }, (_, at) => (at % 5 === 0 ? Infinity : 0));
@@ -149,7 +151,7 @@ test('that nothing keeps all that is forbidden is proven by branches, and by int
   t.is(boundedSearch(four, { work: 1e8 }, null).cost, 0);
 });
 
-test('where states are dear and pairs cheap or forbidden, an assignment of allowed pairs is found', (t) => {
+slow('where states are dear and pairs cheap or forbidden, an assignment of allowed pairs is found', (t) => {
   const problem = scarce(draws(2000), 8, 4);
   const { states, cost, bound } = boundedSearch(problem, { work: 3e8 }, null);
   t.truthy(states);
