@@ -166,9 +166,10 @@ export function summaryLines(result: PlanSummary): readonly string[] {
 
 /** Seconds of communication that computation hides, and its kind. */
 function hiddenText({ schedule }: CompileResult['plan'], seconds: number): string {
-  return schedule.interleave
-    ? `halves     ${secondsText(seconds)} of communication hidden behind the other half's computation`
-    : `buckets    ${secondsText(seconds)} of their communication hidden behind computation`;
+  const text = `${secondsText(seconds)} of communication hidden behind`;
+  if (schedule.interleave) return `halves     ${text} the other half's computation`;
+  const hasBuckets = schedule.bucketBytes !== undefined || schedule.bucketMembers !== undefined;
+  return `${hasBuckets ? 'buckets' : 'overlap'}    ${text} computation`;
 }
 
 /** Time added and memory saved, compared with the same plan without recompute. */

@@ -1,12 +1,15 @@
 /**
  * @file Exposed time of the reduction of gradients and the gathering of parameters, where a plan has no buckets that state it:
- * training software overlaps both with compute, gradients with the backward and parameters with the forward.
+ * training software overlaps both with compute, gradients with the backward and parameters with the forward, and joins those of
+ * a step, or of a layer in a micro-batch, into one message.
  */
 
 import { isOfModel, isOnceAStep } from '../ir/graph.js';
 import { operatorRole } from '../ir/ops/index.js';
+import { arrayBytes } from '../partition/buckets.js';
 import { runsInStep } from '../partition/except-last.js';
 import { isMatmul } from '../partition/kernels.js';
+import { servedLayer } from '../partition/prefetch.js';
 import {
   type CommunicationNode,
   readsOf,
@@ -15,21 +18,30 @@ import {
   type ShardedNode,
 } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
+import { collectiveSeconds } from './collective-price.js';
+import { placeGroup } from './group-place.js';
 import { type Overlap, overlapOf } from './overlap.js';
 import { exposedSeconds, passesBeside } from './phase.js';
 import { priceNode } from './price.js';
 import { STEP_CONSTANTS } from './step/constants.js';
 
-/** Exposed and hidden time of a step's collectives: as buckets and halves of micro-batches state, else as software overlaps. */
-export function hiddenBehind(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'exposed' | 'hidden'> | null {
+/** Exposed and hidden time of a step's collectives. */
+export type Hidden = Pick<Overlap, 'exposed' | 'hidden'> & {
+  /** By name of a collective in a message with others: nanoseconds of its part of the message, once. */
+  readonly joined?: ReadonlyMap<string, number>;
+};
+
+/** As buckets and halves of micro-batches state, else as software overlaps. */
+export function hiddenBehind(graph: ShardedGraph, cluster: Cluster): Hidden | null {
   return overlapOf(graph, cluster) ?? (cluster.local ? null : dataOverlap(graph, cluster));
 }
 
-function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'exposed' | 'hidden'> | null {
+function dataOverlap(graph: ShardedGraph, cluster: Cluster): Hidden | null {
   const waitedFor = waits(graph);
   if (waitedFor.size === 0) return null;
   const runs = runsInStep(graph);
-  const price = (node: ShardedNode) => priceNode(node, graph, cluster);
+  const joined = messageParts([...waitedFor.keys()], graph, cluster);
+  const price = (node: ShardedNode) => joined.get(node.name) ?? priceNode(node, graph, cluster);
   const passes = { forward: 0, backward: 0 };
   const { pipeline, microBatches } = graph;
   const once = pipeline ? passesBeside(pipeline.chunks, pipeline.stages, microBatches?.count ?? 1) : 1;
@@ -55,7 +67,37 @@ function dataOverlap(graph: ShardedGraph, cluster: Cluster): Pick<Overlap, 'expo
     exposed.set(node.name, waited);
     hidden += own - waited;
   }
-  return { exposed, hidden };
+  return { exposed, hidden, joined };
+}
+
+/** By name of a collective: its part of the nanoseconds of the message that it is in, by bytes. */
+function messageParts(
+  nodes: readonly CommunicationNode[],
+  graph: ShardedGraph,
+  cluster: Cluster,
+): ReadonlyMap<string, number> {
+  const messages = new Map<string, CommunicationNode[]>();
+  for (const node of nodes) {
+    const { collective, axes, phase, input } = node;
+    const reduction = 'reduction' in collective ? collective.reduction : '';
+    const layer = isOnceAStep(phase) ? '' : servedLayer(node);
+    const key = JSON.stringify([collective.kind, reduction, axes, graph.tensors.get(input)?.dtype, phase, layer]);
+    const known = messages.get(key);
+    if (known) known.push(node);
+    else messages.set(key, [node]);
+  }
+  return new Map(
+    [...messages.values()].flatMap((members) => {
+      const [first] = members as [CommunicationNode];
+      const bytes = members.reduce((sum, node) => sum + arrayBytes(node, graph), 0);
+      const place = placeGroup(graph.mesh, first.axes, cluster);
+      const nanoseconds = 1e9 * collectiveSeconds(first.collective.kind, bytes, place, cluster);
+      return members.map((node) => [
+        node.name,
+        bytes > 0 ? Math.round((nanoseconds * arrayBytes(node, graph)) / bytes) : 0,
+      ]);
+    }),
+  );
 }
 
 /**

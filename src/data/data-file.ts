@@ -82,8 +82,29 @@ function arraysIn(
       { file },
       'set the type of its tokens: --token-type uint16 or uint32; files with arrays must end in .npy or .npz',
     );
+  if (tokenType === 'uint16' && isOfWideTokens(descriptor, size, file))
+    throw new AutoparError(
+      'bad-array',
+      'input',
+      `${file} has zero in every second uint16, as tokens of uint32 have`,
+      { file },
+      'set the type of its tokens: --token-type uint32',
+    );
   const shape = [size / width];
   return new Map([['', { place: file, dtype: tokenType, shape, read: sliceReader(descriptor, file, 0, width, null) }]]);
+}
+
+/** Tokens at the beginning of a file that tell their type, and how few tell nothing. */
+const TELLING = { most: 4096, least: 64 };
+
+/** Whether a file has small numbers of 32 bits: in little-endian 16 bits the second of two is always zero, the first is not. */
+function isOfWideTokens(descriptor: number, size: number, file: string): boolean {
+  const bytes = new Uint8Array(Math.min(size - (size % 4), 4 * TELLING.most));
+  if (bytes.length < 4 * TELLING.least) return false;
+  readFully(descriptor, bytes, 0, file);
+  const isZero = (at: number) => bytes[at] === 0 && bytes[at + 1] === 0;
+  const places = Array.from({ length: bytes.length / 4 }, (_, token) => 4 * token);
+  return places.every((at) => isZero(at + 2)) && places.some((at) => !isZero(at));
 }
 
 function npyArray(descriptor: number, place: string, start: number, bytes: number): SlicedArray {

@@ -8,6 +8,7 @@ import { trainedModel } from '../../src/api/models/training.js';
 import { plan } from '../../src/api/plan.js';
 import { planAxes } from '../../src/api/reports/mesh-axes.js';
 import type { Cluster } from '../../src/cost-model/cluster.js';
+import { hiddenBehind } from '../../src/cost-model/data-overlap.js';
 import { overlapOf } from '../../src/cost-model/overlap.js';
 import { LAUNCHES, OUTSIDE } from '../../src/cost-model/predict.js';
 import { communicatedBytes, priceNode } from '../../src/cost-model/price.js';
@@ -34,8 +35,11 @@ async function planned(microBatches: number, bucket?: number, zero?: 3) {
 const bytesOf = (graph: ShardedGraph) =>
   graph.nodes.reduce((sum, node) => sum + runsPerStep(node.phase, graph) * communicatedBytes(node, graph), 0);
 
-const allNanoseconds = (graph: ShardedGraph, cluster: Cluster) =>
-  graph.nodes.reduce((sum, node) => sum + runsPerStep(node.phase, graph) * priceNode(node, graph, cluster), 0);
+function allNanoseconds(graph: ShardedGraph, cluster: Cluster): number {
+  const joined = hiddenBehind(graph, cluster)?.joined;
+  const price = (node: ShardedNode) => joined?.get(node.name) ?? priceNode(node, graph, cluster);
+  return graph.nodes.reduce((sum, node) => sum + runsPerStep(node.phase, graph) * price(node), 0);
+}
 
 /** Parts sum up to the step, which with what is hidden is all nodes, launches and what is outside the model. */
 async function accounted(t: ExecutionContext, { found, cluster }: Awaited<ReturnType<typeof planned>>): Promise<void> {
@@ -74,6 +78,11 @@ for (const [microBatches, zero] of [[1], [4], [4, 3]] as const)
     }
     const [alone = 0, joined = 0] = latencies;
     t.true(joined < alone, 'one message is cheaper than many');
+    const assumed = allNanoseconds(bare, plain.cluster);
+    const rounded = bare.nodes.length;
+    // Under ZeRO 3 gradients of a layer are a message, in buckets those of all layers.
+    t.true(joined - rounded <= assumed && assumed < alone, 'software joins, at most as one large bucket does');
+    if (!zero) t.true(assumed <= joined + rounded, 'once a step all are one message');
   });
 
 for (const pp of [1, 2])

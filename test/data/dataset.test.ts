@@ -142,6 +142,15 @@ test('a stream of tokens is cut into samples whose labels are one place later; f
   dataset.close();
 });
 
+test('tokens of 16 bits may be small, and zero in every second place of a part', (t) => {
+  const tokens = Uint16Array.from({ length: 200 }, (_, token) =>
+    token % 2 === 1 && token < 100 ? 0 : 1 + (token % 7),
+  );
+  const inputs = [input('ids', [2, 4]), input('labels', [2, 4], { padding: -100 })];
+  for (const data of [tokens, new Uint16Array(200)])
+    t.is(refusal([written('small.bin', asBytes(data))], inputs, 'labels'), null);
+});
+
 test('what is no data for the inputs is refused with both sides', (t) => {
   const ids = longs([1, 2, 3, 4], [2, 2]);
   const inputs = [input('ids', [1, 2]), input('labels', [1, 2])];
@@ -161,6 +170,7 @@ test('what is no data for the inputs is refused with both sides', (t) => {
     [npz('empty.npz', { ids: longs([], [0, 2]), labels: longs([], [0, 2]) }), 'data-too-short', /no sample/],
     [written('one.bin', new Uint8Array(4)), 'data-too-short', /2 tokens.*needs 3/],
     [written('odd.bin', new Uint8Array(5)), 'bad-array', /5 bytes/],
+    [written('wide.bin', asBytes(Uint32Array.from({ length: 100 }, (_, token) => token))), 'bad-array', /uint32/],
     [written('cut.npz', writeNpz({ ids, labels: ids }).slice(0, 300)), 'bad-array', /not a readable/],
     [written('not.npz', new Uint8Array(100)), 'bad-array', /not a readable/],
     [written('cut.npy', writeNpy(ids).slice(0, -1)), 'bad-array', /is truncated/],

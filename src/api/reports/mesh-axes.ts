@@ -82,7 +82,7 @@ export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUs
     const name = over.map((axis) => axis.name).join('·');
     const sum = sums.get(name) ?? { ...NO_SUM, axes: over };
     const runs = runsOf(node);
-    const nanoseconds = runs * priceNode(node, graph, cluster);
+    const nanoseconds = runs * (overlap?.joined?.get(node.name) ?? priceNode(node, graph, cluster));
     sum.bytes += runs * communicatedBytes(node, graph);
     sum.nanoseconds += nanoseconds;
     sum.hidden += nanoseconds - (overlap?.exposed.get(node.name) ?? nanoseconds);

@@ -2,6 +2,7 @@
  * @file A plan in readable form: its most expensive operators and its communication.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
+import { hiddenBehind } from '../../cost-model/data-overlap.js';
 import { clustersOf, sendSeconds } from '../../cost-model/predict-stages.js';
 import { priceNode } from '../../cost-model/price.js';
 import type { Graph, Node } from '../../ir/graph.js';
@@ -9,7 +10,7 @@ import type { Assignment } from '../../partition/assignment.js';
 import { runsInStep } from '../../partition/except-last.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { localBytes } from '../../partition/partition.js';
-import type { ComputeNode, ShardedGraph } from '../../partition/sharded-graph.js';
+import { type ComputeNode, resultsOf, type ShardedGraph } from '../../partition/sharded-graph.js';
 import { fileLayout } from '../../sharding-propagation/file-form.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import { layoutText, rankNames } from '../../sharding-propagation/layout-text.js';
@@ -36,7 +37,7 @@ export interface ExpensiveOperator {
 
 export interface Communication {
   readonly label: string;
-  /** The label of its counterpart in the first of equal layers; its own label if there are none. */
+  /** Its operator's counterpart in the first of equal layers; its own operator if there are none. */
   readonly like: string;
   readonly kind: string;
   readonly axes: readonly string[];
@@ -187,28 +188,41 @@ export function communicationOf(
   like: LikeOperators = new Map(),
 ): readonly Communication[] {
   const clusters = clustersOf(lowered, cluster);
-  return lowered
-    .flatMap(({ sharded }, stage) => [
-      ...collectivesOf(sharded, clusters[stage] as Cluster),
-      ...sendsOf(sharded, lowered.length, cluster),
-    ])
-    .map((each) => ({ ...each, like: like.get(each.label) ?? each.label }));
+  return lowered.flatMap(({ sharded }, stage) => [
+    ...collectivesOf(sharded, clusters[stage] as Cluster, like),
+    ...sendsOf(sharded, lowered.length, cluster, like),
+  ]);
 }
 
-function sendsOf(sharded: ShardedGraph, stages: number, cluster: Cluster): readonly Omit<Communication, 'like'>[] {
-  return (sharded.pipeline?.sends ?? []).map(({ name, tensor, when }) => {
+function sendsOf(
+  sharded: ShardedGraph,
+  stages: number,
+  cluster: Cluster,
+  like: LikeOperators,
+): readonly Communication[] {
+  const sends = sharded.pipeline?.sends ?? [];
+  const sent = new Set(sends.map(({ tensor }) => tensor));
+  const makers = new Map(
+    sharded.nodes.flatMap((node) =>
+      resultsOf(node).flatMap((result) => (sent.has(result) ? [[result, node.origin] as const] : [])),
+    ),
+  );
+  const likeOf = (operator: string) => like.get(operator) ?? operator;
+  return sends.map(({ name, tensor, when }) => {
     const type = sharded.tensors.get(tensor);
     const bytes = type ? localBytes(type) : 0;
     const runs = when === 'micro' ? (sharded.microBatches?.count ?? 1) : 1;
     return {
       ...{ label: name, kind: 'send', axes: [STAGE_AXIS], over: STAGE_AXIS, bytes },
+      like: likeOf(makers.get(tensor) ?? name),
       seconds: runs * sendSeconds(bytes, stages, deviceCount(sharded.mesh), cluster),
     };
   });
 }
 
-function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Omit<Communication, 'like'>[] {
+function collectivesOf(sharded: ShardedGraph, cluster: Cluster, like: LikeOperators): readonly Communication[] {
   const runsOf = runsInStep(sharded);
+  const joined = hiddenBehind(sharded, cluster)?.joined;
   return sharded.nodes.flatMap((node) => {
     if (node.kind !== 'communicate') return [];
     const bytes = [node.input, node.output].map((name) => {
@@ -218,11 +232,12 @@ function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Omit<C
     return [
       {
         label: node.origin,
+        like: like.get(node.origin) ?? node.origin,
         kind: node.collective.kind,
         axes: namesOn(sharded.mesh, node.axes),
         over: rankNames(node.axes, sharded.mesh).join(', '),
         bytes: Math.max(...bytes),
-        seconds: (runsOf(node) * priceNode(node, sharded, cluster)) / 1e9,
+        seconds: (runsOf(node) * (joined?.get(node.name) ?? priceNode(node, sharded, cluster))) / 1e9,
       },
     ];
   });
