@@ -105,12 +105,17 @@ function namedLists(graphs: readonly ShardedGraph[]): ListNames {
   });
 }
 
-/** schedule.csv: a row per stage, an action of which is a list's name and the number of the micro-batch. */
+/**
+ * schedule.csv: a row per stage, an action of which is a list's name and the number of the micro-batch. A list without steps,
+ * as the input gradient of an embedding alone, has no method and no action.
+ */
 function scheduleRows(stages: readonly ShardedGraph[], walks: readonly StageWalk[], names: ListNames): string {
   return walks
-    .map(({ actions }, stage) => {
+    .map(({ actions, lists }, stage) => {
       const { interleave = 1 } = stages[stage] ?? {};
+      const empty = new Set(lists.filter(({ steps }) => steps.length === 0).map((list) => list.name));
       const row = actions.flatMap(({ list, microBatch }) => {
+        if (empty.has(list)) return [];
         const name = names[stage]?.get(list) ?? names[stage]?.get(list.replace(/ \(last\)$/, ''));
         // Halves are numbered in the program, whole micro-batches in the schedule.
         return name === undefined ? [] : [`${name}${(microBatch ?? 0) / interleave}`];

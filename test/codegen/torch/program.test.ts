@@ -57,6 +57,24 @@ test('the program has the same size on 2 and on 1024 devices', async (t) => {
     t.is(large[name]?.split('\n').length, text.split('\n').length, name);
 });
 
+test('each action of schedule.csv has a method, where a stage has the embedding alone too', async (t) => {
+  const output = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'out');
+  await compile({
+    ...{ model: 'models/llama-tiny.onnx', output, target: 'torch', training: { ...TRAINING, microBatches: 2 } },
+    ...{ devices: 2, pp: 2, schedule: 'zero-bubble', stages: 'E | t*2 H' },
+  });
+  const read = (name: string) => readFileSync(join(output, 'torch', name), 'utf8');
+  const rows = read('schedule.csv').trim().split('\n');
+  t.is(rows.length, 2);
+  for (const [stage, row] of rows.entries()) {
+    const [, table = ''] = /^LISTS = \{\n(.*?)^\}/ms.exec(read(`stage_${stage}.py`)) ?? [];
+    const methods = new Set([...table.matchAll(/"(.+)":/g)].map(([, name]) => name));
+    const lists = row.split(',').filter((action) => !/(SEND|RECV)_/.test(action));
+    t.true(lists.length >= 4);
+    for (const action of lists) t.true(methods.has(action.replace(/\d+$/, '')), `${action} of stage ${stage}`);
+  }
+});
+
 test('the gradient of an operator is one call, on the heads that a rank has', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
   const [model, output] = [join(folder, 'llama.onnx'), join(folder, 'out')];
