@@ -63,6 +63,8 @@ export function processGroups(
       'degrees-do-not-match-devices',
       'usage',
       `ep ${ep} does not divide dp ${dp} · sp ${sp} = ${dp * sp}`,
+      {},
+      'give --ep a divisor of dp · sp: experts are spread over the ranks of both',
     );
   }
   const mesh = meshOf(degrees, order);
@@ -111,6 +113,8 @@ export function placeOf(
       'bad-option',
       'usage',
       `--rank ${rank}: there are ${deviceCount(mesh)} ranks, counted from 0`,
+      {},
+      `give --rank a number of at most ${deviceCount(mesh) - 1}`,
     );
   }
   return Object.fromEntries(AXIS_ORDER.map((axis) => [axis, indexOn(mesh, subAxesOf(mesh, [axis]), rank)]));

@@ -290,7 +290,7 @@ export function baseConfiguration(
 
 /**
  * Uses the batch of a model that states several samples as the global batch. Without batch options it has pp micro-batches, if
- * they divide it. With either the micro-batch or the number of micro-batches, the model's batch is used if that divides it.
+ * they divide it.
  */
 async function withBatch(
   options: SimulateOptions,
@@ -303,7 +303,7 @@ async function withBatch(
   if (stated === 1) return options;
   const dp = options.dp ?? devices / (tp * pp * sp);
   const said = microBatch ?? microBatches;
-  if (said !== undefined) return stated % (dp * said) === 0 ? { ...options, globalBatch: stated } : options;
+  if (said !== undefined) return { ...options, globalBatch: stated };
   return { ...options, globalBatch: stated, ...(stated % (dp * pp) === 0 ? { microBatches: pp } : {}) };
 }
 

@@ -165,7 +165,9 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   if (error.code === 'commander.unknownCommand') return unknownCommand(named);
   // The error of commander for help of an unknown command.
   if (error.code === 'commander.help') return unknownCommand(line.filter((word) => !word.startsWith('-'))[1] ?? '');
-  const help = `autopar ${command ? `${command.name} ` : ''}--help shows its usage`;
+  const parent = COMMANDS.find(({ subcommands }) => subcommands?.some((own) => own === command));
+  const words = [parent, command].flatMap((each) => (each ? [`${each.name} `] : []));
+  const help = `autopar ${words.join('')}--help shows its usage`;
   return new AutoparError(USAGE_CODES[error.code] ?? 'bad-usage', 'usage', message, {}, help);
 }
 
@@ -178,7 +180,8 @@ function commandsWith(flag: string): readonly string[] {
 
 /** The command that a line is about, or the subcommand of it. */
 function commandOf(line: readonly string[]): Command<never> | undefined {
-  const command = COMMANDS.find(({ name }) => line.includes(name));
+  const named = line.find((word) => COMMANDS.some(({ name }) => name === word));
+  const command = COMMANDS.find(({ name }) => name === named);
   const rest = line.slice(line.indexOf(command?.name ?? '') + 1);
   return command?.subcommands?.find(({ name }) => rest[0] === name) ?? command;
 }

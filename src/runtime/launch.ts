@@ -16,6 +16,7 @@ import {
   type RankSetup,
   userError,
 } from './messages.js';
+import { withoutTelemetry } from './ort.js';
 import type { PeerLine } from './shared-memory.js';
 import { LOOK_MILLISECONDS, type Stall, StallWatch, stallLimits } from './watch.js';
 
@@ -164,6 +165,7 @@ const NATIVE_MILLISECONDS = 15_000;
 const NATIVE: ReadonlySet<RankState> = new Set<RankState>(['loading', 'computing', 'finished']);
 
 function startWorker(setup: RankSetup): Worker {
+  withoutTelemetry();
   return new Worker(new URL('./rank.js', import.meta.url), {
     name: `autopar rank ${setup.rank}`,
     workerData: setup,

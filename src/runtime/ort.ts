@@ -7,11 +7,20 @@ import { AutoparError } from '../program/values.js';
 export type OrtModule = typeof Ort;
 
 /**
+ * ONNX Runtime sends usage data to its makers and writes files to the folder for temporary files, unless the environment forbids
+ * it when the library is loaded. Threads of ranks have a copy of the environment: the thread that starts them must say it.
+ */
+export function withoutTelemetry(): void {
+  process.env.ORT_DISABLE_TELEMETRY ??= '1';
+}
+
+/**
  * ONNX Runtime, logging errors only. Throws AutoparError `backend-absent` (exit backendAbsent).
  * `load` imports it (tests pass one that fails).
  */
 export async function loadOrt(load: () => Promise<OrtModule> = () => import('onnxruntime-node')): Promise<OrtModule> {
   let ort: OrtModule;
+  withoutTelemetry();
   try {
     ort = await load();
     // Listing the backends touches the native binding, which loads lazily.

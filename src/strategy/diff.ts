@@ -138,7 +138,7 @@ function checkOneModel(before: Plan, after: Plan): void {
     'input',
     `the two plans are of two models: ${named.length > 0 ? named.join('; ') : 'their operators, shapes or constants differ'}`,
     {},
-    'give two plans of one model',
+    'give two plans of one model, trained with one optimizer, loss and precision',
   );
 }
 

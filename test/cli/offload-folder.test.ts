@@ -61,3 +61,12 @@ for (const [options, what, why] of [
       spawnSync('umount', [kept]);
     }
   });
+
+test('a run leaves nothing in the folder for temporary files, and ONNX Runtime sends nothing', async (t) => {
+  const temporary = join(folder, 'temporary');
+  mkdirSync(temporary);
+  const { code, stderr } = await autopar(['run', compiled, '--seed', '1'], { env: { TMPDIR: temporary }, alone: true });
+  t.is(code, 0, stderr);
+  // Its telemetry keeps a session file there.
+  t.deepEqual(readdirSync(temporary), []);
+});

@@ -286,6 +286,19 @@ else {
     );
   });
 
+  test.serial('files that are absent are named before the first step', (t) => {
+    const main = join(programs.get(0)?.folder ?? '', 'torch', 'main.py');
+    for (const [given, says] of [
+      [['--inputs', 'none.npz'], /none\.npz does not exist: check the path/],
+      [['--metrics', 'none/steps.csv'], /none\/steps\.csv cannot be written: .*none is no folder/],
+      [['--save', join(main, 'checkpoints')], /--save .* cannot be made \(.*\): give another folder/],
+    ] as const) {
+      const error = t.throws(() => python([main, '--device', 'cpu', ...given]));
+      t.regex(error?.message ?? '', says);
+      t.notRegex(error?.message ?? '', /Traceback/);
+    }
+  });
+
   test.serial('another world size is refused with the command', (t) => {
     const main = join(programs.get(0)?.folder ?? '', 'torch', 'main.py');
     const error = t.throws(() => python([main, '--device', 'cpu']));

@@ -24,7 +24,7 @@ def arguments():
     parser.add_argument("--outputs", metavar="FILE", help="npz file to write the last step's unsharded outputs")
     parser.add_argument("--state", metavar="FILE", help="npz file to write unsharded weights and state at the end")
     parser.add_argument("--metrics", metavar="FILE", help="CSV file of each step's loss and other scalars")
-    parser.add_argument("--steps", type=int, default=1, help="steps to run (default: 1)")
+    parser.add_argument("--steps", type=int, default=1, help="steps to run, after those of --resume (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
     parser.add_argument("--save", metavar="FOLDER", help="folder of checkpoints to write, each in step-N")
     parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints (default: --steps)")
@@ -56,6 +56,22 @@ def check_modules():
         sys.exit(f"main.py needs torch {oldest} or newer, and this Python has {version('torch')}: {remedy}")
 
 
+def check_files(options):
+    """Ends with one line where a file to read is absent, or a folder to write to."""
+    for path in [*(options.inputs or []), *([options.resume] if options.resume else [])]:
+        if not os.path.exists(path):
+            sys.exit(f"{path} does not exist: check the path")
+    for path in (options.outputs, options.state, options.metrics):
+        folder = os.path.dirname(os.path.abspath(path or ""))
+        if not os.access(folder, os.W_OK):
+            sys.exit(f"{path} cannot be written: {folder} is no folder that may be written to")
+    if options.save:
+        try:
+            os.makedirs(options.save, exist_ok=True)
+        except OSError as error:
+            sys.exit(f"--save {options.save} cannot be made ({error.strerror}): give another folder")
+
+
 def check_world_size(wanted):
     found = int(os.environ.get("WORLD_SIZE", "1"))
     if found != wanted:
@@ -66,6 +82,7 @@ def check_world_size(wanted):
 def main():
     options = arguments()
     check_modules()
+    check_files(options)
     import torch
     import torch.distributed as dist
 

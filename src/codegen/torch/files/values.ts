@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 FOLDER = Path(__file__).parent
@@ -75,13 +75,23 @@ def to_disk(x):
 
 def read_schedule(stage):
     """The actions of a stage in order: a list's name and the number of a micro-batch, such as 0F3."""
-    row = (FOLDER / "schedule.csv").read_text().splitlines()[stage]
+    try:
+        row = (FOLDER / "schedule.csv").read_text().splitlines()[stage]
+    except (OSError, IndexError):
+        sys.exit(f"{FOLDER / 'schedule.csv'} lacks the row of stage {stage}: compile the program again")
     return [(name, int(number)) for name, number in re.findall(r"([^,]*[^,\\d])(\\d+)", row)]
 
 
 def read_index():
     """Per stage, by parameter: the place of its shard."""
     return json.loads((FOLDER / "weights" / "index.json").read_text())
+
+
+def opened(path):
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except (OSError, SafetensorError) as error:
+        sys.exit(f"{path} cannot be read ({error}): compile the program again")
 
 
 def load(model, mesh):
@@ -98,7 +108,7 @@ def load(model, mesh):
             continue
         path = FOLDER / entry["file"].replace("{k}", str(mesh.index(entry["axes"])))
         if path not in files:
-            files[path] = safe_open(path, framework="pt", device="cpu")
+            files[path] = opened(path)
         parameter.data.copy_(files[path].get_tensor(entry["key"]).reshape(parameter.shape))
 
 
