@@ -10,6 +10,6 @@ export function lacksPlan(target: string, subject: string, node: string): Autopa
     'backendAbsent',
     `--target ${target} does not support ${subject}`,
     { node },
-    'Choose another plan, or leave --target out for the bundled runtime.',
+    'choose another plan, or leave --target out for the bundled runtime',
   );
 }

@@ -28,7 +28,7 @@ export async function programFolder(dir: string): Promise<string> {
     planned ? `${dir} holds a plan but no program` : `${dir} holds no ${PROGRAM_FILE}`,
     { file: path.join(dir, 'program', PROGRAM_FILE) },
     planned
-      ? 'compile the model without --plan-only; if the model file has no weights, with --init random'
+      ? 'compile the model again, without --plan-only; if the model file has no weights, with --init random'
       : 'give the folder that `autopar compile` wrote',
   );
 }

@@ -366,7 +366,7 @@ test('a spoilt checkpoint is refused with what is wrong', (t) => {
     [binary(doubled), 'two contradicting entries for operator MatMul_w'],
     [textual(json.slice(0, 60)), 'is not JSON'],
     [textual(''), 'empty'],
-    [textual('[]'), 'not valid'],
+    [textual('[]'), 'neither a plan.json'],
     [textual('{"current_stage": "x"}'), 'current_stage must be integer'],
     [textual(json.replace('[2, 4]', '[2, 0]')), 'must be >= 1'],
     [textual(json.replace('[-1, 0]', '[-1, 5]')), 'names axis 5'],

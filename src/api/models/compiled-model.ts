@@ -40,7 +40,7 @@ export async function readRunnable(directory: string, model?: string): Promise<C
   } catch (error) {
     if (!(error instanceof AutoparError) || error.code !== 'no-program') throw error;
     const source = await readSource(directory);
-    if (source.model === '' && model === undefined) throw error;
+    if (source.randomWeights !== null || (source.model === '' && model === undefined)) throw error;
     const plan = await readPlan(path.join(directory, 'plan.json'));
     const { planned } = await compiledModel(directory, source, plan, model).catch(() => {
       throw error;

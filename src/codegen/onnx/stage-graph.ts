@@ -68,7 +68,7 @@ function refuseUnsupported(sharded: ShardedGraph, stage: number, actions: Progra
   const node = sharded.nodes[0]?.origin ?? '';
   const phases = actions.map(({ phase }) => phase);
   if ((sharded.microBatches?.count ?? 1) > 1 || new Set(phases).size < phases.length)
-    throw lacksPlan('onnx', 'micro-batches (--micro-batches)', node);
+    throw lacksPlan('onnx', 'micro-batches (--micro-batches 1 has none)', node);
   if (sharded.pipeline?.receives.some((transfer) => transfer.stage > stage))
     throw lacksPlan('onnx', 'transfers from a later stage (training over several stages, virtual stages)', node);
   if ([...sharded.tensors.values()].some((tensor) => tensor.first))

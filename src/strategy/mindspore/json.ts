@@ -54,6 +54,9 @@ export function strategyFromJson(text: string, file: string): MindSporeStrategy 
     throw badStrategy(file, text.trim() === '' ? 'is empty' : `is not JSON: ${(error as Error).message}`);
   }
   const validate = formCheck();
+  const isCheckpoint = typeof value === 'object' && value !== null && 'current_stage' in value;
+  if (!isCheckpoint)
+    throw badStrategy(file, 'is neither a plan.json of autopar nor a strategy of MindSpore (current_stage is absent)');
   if (!validate(value)) {
     const [first] = validate.errors ?? [];
     const place = first?.instancePath.split('/').slice(1).join('.') || 'the whole';
