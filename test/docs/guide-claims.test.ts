@@ -27,7 +27,7 @@ const CLAIMS: Readonly<Record<string, Readonly<Record<string, readonly Claim[]>>
       { rising: 'step', of: ['--dp 8', '--tp 2', '--pp 8', '--tp 8'] },
       { fits: true, of: ['--dp 8'] },
     ],
-    'What does not fit: the least change that makes it fit': [
+    'The least change that makes a step fit': [
       { fits: false, of: ['64 --zero 1'] },
       { fits: true, of: ['--zero 2', '--tp 2 --zero 1', '--tp 4'] },
       { rising: 'step', of: ['--zero 2', '--tp 2 --zero 1'], times: [1, 1.05] },
@@ -123,7 +123,7 @@ const CLAIMS: Readonly<Record<string, Readonly<Record<string, readonly Claim[]>>
       { shows: '12.6 % of the work per rank', of: ['-o heads'] },
       { shows: '→ [-, -, (12:(tp.0,tp.1) | 64:tp.2)]', of: ['/layers.0/attention/Attention'] },
     ],
-    'What to pin in semi-automatic mode': [{ shows: 'strategy  n: tp', of: ['--alternatives 5'] }],
+    'Pins in semi-automatic mode': [{ shows: 'strategy  n: tp', of: ['--alternatives 5'] }],
   },
 };
 
