@@ -24,7 +24,9 @@ import { SP_METHODS, SP_ORDERS, type SpMethod, type SpOrder } from '../../src/sh
 import { GRADIENT_SYNCS, type GradientSync } from '../../src/strategy/request.js';
 import { MODELS, type ModelName, writeModel } from './models.js';
 
-const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', 'interleaved-1f1b'];
+/** Kinds whose stages have several chunks. */
+const CHUNKED: readonly ScheduleKind[] = ['interleaved-1f1b', 'interleaved-zero-bubble', 'zbv'];
+const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', ...CHUNKED];
 
 /** Drawn options. Numbers in `at` are places of bars between units, in thousandths of the model. */
 export interface DrawnPlan {
@@ -74,7 +76,7 @@ export interface Outcome {
   readonly why: string;
 }
 
-const MOST_RANKS = 8;
+const MOST_RANKS = 16;
 
 /** Values of recompute; layers in them sometimes do not exist, nor any for `full` in models without layers. */
 const RECOMPUTES = [
@@ -172,8 +174,10 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
       cut: { ...cut, by } as const,
     };
     const virtualStages = training || isApart ? chunks : 1;
-    const usual = kind === 'interleaved-1f1b' || rest.pp === 1 ? null : kind;
-    const fitting = virtualStages > 1 ? 'interleaved-1f1b' : usual;
+    const isChunked = kind !== null && CHUNKED.includes(kind);
+    const usual = isChunked || rest.pp === 1 ? null : kind;
+    const inChunks = isChunked && (kind !== 'zbv' || virtualStages === 2) ? kind : 'interleaved-1f1b';
+    const fitting = virtualStages > 1 ? inChunks : usual;
     if (isApart) return { ...rest, training, virtualStages, schedule: kind };
     if (!training) return { ...rest, training, virtualStages, schedule: null };
     const isUneven = virtualStages > 1 && (training.microBatches ?? 0) % rest.pp !== 0;
