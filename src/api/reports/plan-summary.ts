@@ -61,7 +61,7 @@ export interface PlanDetails {
   readonly spans: readonly StepSpan[];
   /** Per stage, the memory of a rank over a step. */
   readonly memory: readonly MemoryOverTime[];
-  /** All operators, most expensive first; operators of equal layers are one. */
+  /** All operators, most expensive first; operators of equal layers on the same stage are one. */
   readonly operators: readonly ExplainedClass[];
 }
 
