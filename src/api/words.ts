@@ -4,6 +4,7 @@
  */
 export { TOKEN_TYPES } from '../data/data-file.js';
 export { LAYER_RECOMPUTE_KINDS } from '../ir/autodiff/recompute-names.js';
+export { BLOCK_DOMAIN } from '../ir/blocks/block.js';
 export { AutoparError, EXIT } from '../ir/error.js';
 export { offer } from '../ir/nearest.js';
 export { shellWord } from '../ir/shell-word.js';

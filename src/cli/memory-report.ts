@@ -62,7 +62,7 @@ export function liveTensorLines({ held, others, peakBytes }: PeakMemory, most: n
   const columns = [
     { title: 'tensor' },
     { title: 'kind' },
-    { title: 'block' },
+    { title: 'shard' },
     { title: 'bytes', right: true },
     { title: 'share', right: true },
   ];
