@@ -120,10 +120,9 @@ export function verdictText(verdict: DegreesVerdict, search: StepSearch): string
   switch (verdict.kind) {
     case 'priced': {
       const { bytes, stage } = verdict.best;
-      const times = timesOf(verdict.best, search);
-      if (objective === 'memory')
-        return `needs ${bytesText(bytes)} on stage ${stage}, ${multipleWritten(times, 'as much')}; takes ${levelledText(verdict.best)}`;
-      return `${multipleWritten(times, 'as long')}: ${levelledText(verdict.best)}`;
+      const [times, takes] = [timesOf(verdict.best, search), levelledText(verdict.best)];
+      if (objective === 'time') return `${multipleWritten(times, 'as long')}: ${takes}`;
+      return `needs ${bytesText(bytes)} on stage ${stage}, ${multipleWritten(times, 'as much')}; takes ${takes}`;
     }
     case 'slower':
       return (

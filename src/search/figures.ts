@@ -27,7 +27,7 @@ export function multipleWritten(ratio: number, asMuch: string): string {
 }
 
 /** So many digits, and all that stand before the point. */
-export function toDigits(value: number, digits: number): string {
+function toDigits(value: number, digits: number): string {
   const written = value.toPrecision(digits);
   return written.includes('e') ? value.toFixed(0) : written;
 }
