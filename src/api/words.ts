@@ -4,9 +4,11 @@
  */
 export { TOKEN_TYPES } from '../data/data-file.js';
 export { LAYER_RECOMPUTE_KINDS } from '../ir/autodiff/recompute-names.js';
+export { BLOCK_DOMAIN } from '../ir/blocks/block.js';
 export { AutoparError, EXIT } from '../ir/error.js';
 export { offer } from '../ir/nearest.js';
 export { shellWord } from '../ir/shell-word.js';
+export { multipleWritten } from '../search/figures.js';
 export { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 export { namedDegrees, PARALLEL_AXES } from '../sharding-propagation/roles.js';
 export { COMPUTING_BACKENDS, RUN_BACKENDS } from './execution/backends.js';

@@ -1,7 +1,7 @@
 /**
  * @file The common part of reports on choices of operator plans and of training steps: the effect of another cluster.
  */
-import { bytesText, secondsText, shareText } from './quantity.js';
+import { bytesText, portionText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 
 /** A change of the cluster with the plan that is best then; null where nothing fits. */
@@ -25,7 +25,7 @@ export function sensitivityTable(titles: readonly string[], changes: readonly Ch
     changes.map(({ change, best, ratio }) =>
       best === null || ratio === null
         ? [change, 'nothing fits', '', '', ...titles.map(() => '')]
-        : [change, secondsText(best.seconds), shareText(1 - ratio), bytesText(best.bytes), ...best.texts],
+        : [change, secondsText(best.seconds), portionText(1 - ratio), bytesText(best.bytes), ...best.texts],
     ),
     80,
   );

@@ -10,7 +10,7 @@ import { kindsText, liveTensorLines, outsideLines, serverText, stateText } from 
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { proposalLines, proposalsJson } from './proposals-report.js';
-import { bytesText, secondsText, shareText } from './quantity.js';
+import { bytesText, portionText, secondsText, shareText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';
 import { verificationLines } from './verify.js';
@@ -182,7 +182,7 @@ function recomputeLines({ recompute, plan }: PlanSummary): readonly string[] {
     ...(layers > 0 ? [`of ${layers} layer${layers === 1 ? '' : 's'}`] : []),
     `run again`,
   ].join(' ');
-  const share = shareText(seconds / (plan.predicted.stepSeconds - seconds));
+  const share = portionText(seconds / (plan.predicted.stepSeconds - seconds));
   const stages = freedBytes.length > 1 ? ' on the stage with the largest saving' : '';
   return [
     `  recompute  ${which}: ${secondsText(seconds)} more per step (${share}), ${bytesText(Math.max(0, most))} less ` +

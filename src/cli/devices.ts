@@ -27,7 +27,7 @@ async function runDevices({ output }: CommandContext): Promise<ExitKind> {
   const rows = backends.map(({ name, engine, version, missing }) => [
     name,
     `${engine} ${version}`,
-    missing ? 'not here' : 'ready',
+    missing ? 'not available' : 'ready',
   ]);
   for (const line of tableLines([{ title: 'backend' }, { title: 'of' }, { title: 'state' }], rows)) output.print(line);
   for (const { missing } of backends)

@@ -114,12 +114,17 @@ async function runExplain(
   const { tensor, op, mesh } = flags;
   if (flags.memory) {
     const { explainMemory } = await import('../api/index.js');
-    const { stages, kept, server } = await explainMemory(directory, flags.model);
+    const { stages, memoryBytes, kept, server } = await explainMemory(directory, flags.model);
     if (kept) output.print(`ZeRO ${stateText(kept)}`);
     if (server) output.print(`server: ${serverText(server)}`);
-    const whose = server ? `the first rank of ${server.axes.join(' · ')} in` : 'each rank of';
-    for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage, whose)]))
-      output.print(line);
+    const whose = (stage: number) => {
+      const place = stages.length > 1 ? `${server ? ' in' : ' of'} stage ${stage}` : '';
+      return `${server ? `the first rank of ${server.axes.join(' · ')}` : 'each rank'}${place}`;
+    };
+    for (const stage of stages) {
+      if (stage.stage > 0) output.print('');
+      for (const line of memoryLines(stage, memoryBytes, whose(stage.stage))) output.print(line);
+    }
     output.data({
       ...{ schema: 'autopar-explain-v1', memory: stages },
       ...(kept ? { zero: kept } : {}),
@@ -234,10 +239,11 @@ function transferText({ from, to, bytes, when }: TensorExplanation['transfers'][
 /** Tensors that a stage's memory is shown by. */
 const SHOWN_TENSORS = 12;
 
-function memoryLines(stage: PeakMemory, whose: string): readonly string[] {
+function memoryLines(stage: PeakMemory, limit: number | null, whose: string): readonly string[] {
   const { peakBytes, operator } = stage;
+  const most = limit === null ? '' : ` of ${bytesText(limit)}`;
   return [
-    `${bytesText(peakBytes)} on ${whose} stage ${stage.stage}${operator === null ? '' : `, at ${operator}`}`,
+    `${bytesText(peakBytes)}${most} on ${whose}${operator === null ? '' : `, at ${operator}`}`,
     `  ${kindsText(stage)}`,
     '',
     ...liveTensorLines(stage, SHOWN_TENSORS),

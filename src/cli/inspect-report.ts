@@ -3,7 +3,7 @@
  */
 
 import type { Inspection } from '../api/index.js';
-import { shellWord } from '../api/words.js';
+import { BLOCK_DOMAIN, shellWord } from '../api/words.js';
 import type { InspectedParameter } from './inspect-json.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, integerText } from './quantity.js';
@@ -29,7 +29,7 @@ export function inspectionLines(inspection: Inspection, output: Output, allParam
     ...section('operators', operatorLines(inspection)),
     ...section('layers', layerLines(inspection)),
     ...section('units of stages', unitLines(inspection)),
-    ...section('blocks', blockLines(inspection)),
+    ...section('fused regions', regionLines(inspection)),
     ...section(allParameters ? 'parameters' : 'largest parameters', parameterLines(inspection, allParameters)),
     ...section('shared or untied', decisionLines(inspection, allParameters)),
     ...section('not trained', untrainedLines(inspection, allParameters)),
@@ -108,7 +108,7 @@ function openLines({ open }: Inspection): readonly string[] {
 
 function operatorLines({ operators, totalFlops, totalBytes }: Inspection): readonly string[] {
   const rows = operators.map(({ op, domain, count, flops, bytes }) => [
-    domain === '' ? op : `${domain}.${op}`,
+    typeText(op, domain),
     integerText(count),
     flopsText(flops),
     share(flops, totalFlops),
@@ -166,7 +166,7 @@ function unitLines({ units }: Inspection): readonly string[] {
   return [`  ${units.layout}`, ...table(columns, rows)];
 }
 
-function blockLines({ blocks }: Inspection): readonly string[] {
+function regionLines({ blocks }: Inspection): readonly string[] {
   const rows = blocks.map(({ kind, count, single }) => [
     kind,
     String(count),
@@ -291,7 +291,7 @@ function replicatedLines({ replicated, totalFlops, totalBytes }: Inspection): re
     flops >= SLIGHT * totalFlops || bytes >= SLIGHT * totalBytes;
   const rows = replicated.filter(weighs);
   const lines = rows.slice(0, SHOWN).flatMap(({ op, domain, count, over, flops, bytes, why }) => {
-    const type = domain === '' ? op : `${domain}.${op}`;
+    const type = typeText(op, domain);
     const parts = [
       ...(flops > 0 ? [`${share(flops, totalFlops)} of work`] : []),
       ...(bytes > 0 ? [`${share(bytes, totalBytes)} of bytes`] : []),
@@ -342,6 +342,11 @@ function elementsText(parameters: readonly InspectedParameter[], noun = 'paramet
 
 function elementsOf(parameters: readonly InspectedParameter[]): number {
   return parameters.reduce((sum, { elements }) => sum + elements, 0);
+}
+
+/** The domain of fused regions goes without saying. */
+function typeText(op: string, domain: string): string {
+  return domain === '' || domain === BLOCK_DOMAIN ? op : `${domain}.${op}`;
 }
 
 function share(part: number, whole: number): string {

@@ -28,7 +28,7 @@ export const inspectCommand: Command<InspectFlags> = {
     ...writeModelOptions,
   ],
   examples: [
-    { line: 'autopar inspect models/gpt-tiny.onnx', says: 'dimensions, parameters, operators, layers, blocks' },
+    { line: 'autopar inspect models/gpt-tiny.onnx', says: 'dimensions, parameters, operators, layers, fused regions' },
     {
       line: 'autopar inspect models/llama-tiny.onnx --global-batch 8 --parameters',
       says: 'at another batch, with the list of parameters',

@@ -2,7 +2,7 @@
  * @file Memory at the fullest moment, as people read it: how much of each kind, and the largest tensors by name.
  */
 import type { OutsideBytes, PeakMemory, Server, TrainingStateBytes } from '../api/index.js';
-import { bytesText, shareText } from './quantity.js';
+import { bytesText, portionText } from './quantity.js';
 import { tableLines } from './table.js';
 
 /** `weight 1.2 MB, optimizer state 800 kB`. */
@@ -57,12 +57,12 @@ export function liveTensorLines({ held, others, peakBytes }: PeakMemory, most: n
     tensor.kind,
     tensor.shape === null ? '' : `${tensor.dtype} [${tensor.shape.join(', ')}]`,
     bytesText(tensor.bytes),
-    shareText(tensor.bytes / peakBytes),
+    portionText(tensor.bytes / peakBytes),
   ]);
   const columns = [
     { title: 'tensor' },
     { title: 'kind' },
-    { title: 'block' },
+    { title: 'shard' },
     { title: 'bytes', right: true },
     { title: 'share', right: true },
   ];

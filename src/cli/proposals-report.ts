@@ -3,8 +3,9 @@
  * combinations of degrees, the fastest where a simpler one is proposed, and fewer devices that are as fast.
  */
 import type { DegreesVerdict, PricedConfiguration, StepSearch } from '../api/index.js';
+import { multipleWritten } from '../api/words.js';
 import { degreesText } from './degrees.js';
-import { bytesText, countText, integerText, listText, secondsText, shareText } from './quantity.js';
+import { bytesText, countText, integerText, listText, portionText, secondsText, shareText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';
 
@@ -77,7 +78,7 @@ function runnersUp(search: StepSearch, top: number): readonly string[] {
   const figures = isTimed ? ['estimate', 'slower', 'memory'] : ['memory', 'more', 'estimate'];
   const rows = search.best.slice(0, 1 + top).map((priced, index) => {
     const [step, memory] = [levelledText(priced), bytesText(priced.bytes)];
-    const more = index === 0 ? '' : shareText(timesOf(priced, search) - 1);
+    const more = index === 0 ? '' : portionText(timesOf(priced, search) - 1);
     return [
       degreesText(priced.configuration.degrees),
       configurationText(priced.configuration),
@@ -119,15 +120,14 @@ export function verdictText(verdict: DegreesVerdict, search: StepSearch): string
   switch (verdict.kind) {
     case 'priced': {
       const { bytes, stage } = verdict.best;
-      const times = timesOf(verdict.best, search).toPrecision(4);
-      if (objective === 'memory')
-        return `needs ${bytesText(bytes)} on stage ${stage}, ${times} times as much; takes ${levelledText(verdict.best)}`;
-      return `${times} times as long: ${levelledText(verdict.best)}`;
+      const [times, takes] = [timesOf(verdict.best, search), levelledText(verdict.best)];
+      if (objective === 'time') return `${multipleWritten(times, 'as long')}: ${takes}`;
+      return `needs ${bytesText(bytes)} on stage ${stage}, ${multipleWritten(times, 'as much')}; takes ${takes}`;
     }
     case 'slower':
       return (
         `takes ${secondsText(verdict.atLeastSeconds)} at least, ` +
-        `${(verdict.atLeastSeconds / simulation.stepSeconds).toPrecision(3)} times as long`
+        multipleWritten(verdict.atLeastSeconds / simulation.stepSeconds, 'as long')
       );
     case 'unseen':
       return objective === 'memory'

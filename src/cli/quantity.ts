@@ -56,6 +56,17 @@ export function shareText(share: number): string {
   return `${significant(share * 100)} %`;
 }
 
+/** A share of a whole for people: `51.8 %`, and `< 0.1 %` for what hardly counts. */
+export function portionText(share: number): string {
+  if (share === 0 || Math.abs(share) >= 0.001) return shareText(share);
+  return share > 0 ? '< 0.1 %' : '> -0.1 %';
+}
+
+/** `121131.4` → `121,000`. */
+export function numberText(value: number): string {
+  return Math.abs(value) < 1 ? significant(value) : integerText(Number(value.toPrecision(3)));
+}
+
 /** An error of a comparison: `1.2e-6`; exactly zero is `0`. */
 export function errorText(value: number): string {
   return value === 0 || Number.isNaN(value) ? String(value) : value.toExponential(1);

@@ -9,7 +9,7 @@ import { substitutesNote } from './devices.js';
 import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
 import { reportLine } from './plan-page.js';
-import { bytesText, countText, secondsText, shareText } from './quantity.js';
+import { bytesText, countText, portionText, secondsText, shareText } from './quantity.js';
 import { runPage } from './run-page.js';
 import { tableLines } from './table.js';
 import { byteSize, choiceAmong, integerParser } from './values.js';
@@ -131,7 +131,7 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
       [{ title: 'rank', right: true }, ...shares.map(({ title }) => ({ title, right: true })), ...SIZES],
       report.ranks.map((rank) => [
         String(rank.rank),
-        ...shares.map(({ seconds }) => shareText(seconds(rank) / Math.max(totalSeconds(rank), Number.MIN_VALUE))),
+        ...shares.map(({ seconds }) => portionText(seconds(rank) / Math.max(totalSeconds(rank), Number.MIN_VALUE))),
         bytesText(rank.bytesCommunicated),
         bytesText(rank.peakBytes),
       ]),
@@ -247,7 +247,7 @@ function kindLines({ ranks }: RunReport): readonly string[] {
     .sort(([, left], [, right]) => right.seconds - left.seconds)
     .map(([kind, { seconds, count }]) => [
       kind,
-      shareText(total > 0 ? seconds / total : 0),
+      portionText(total > 0 ? seconds / total : 0),
       String(count / ranks.length),
     ]);
   return tableLines(

@@ -4,7 +4,7 @@
 import type { Simulation } from '../api/index.js';
 import { devicesText } from './cluster-text.js';
 import type { Output } from './output.js';
-import { bytesText, countText, flopsText, integerText, secondsText, shareText } from './quantity.js';
+import { bytesText, countText, flopsText, numberText, portionText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 import { writtenModelJson } from './write-model.js';
 
@@ -39,7 +39,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
       `${configuration.microBatch}`,
     `  step       ${secondsText(stepSeconds)} in ${configuration.precision} (${simulation.priceLevel}), ` +
       `${throughputText(simulation)}`,
-    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the ` +
+    `  work       ${flopsText(simulation.modelFlops)}, ${portionText(simulation.utilisation)} of the ` +
       `${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
     '',
     ...tableLines(
@@ -53,7 +53,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
       PART_NAMES.filter(([part]) => parts[part] > 0 || (hidden[part] ?? 0) > 0).map(([part, says]) => [
         says,
         secondsText(parts[part]),
-        shareText(parts[part] / stepSeconds),
+        portionText(parts[part] / stepSeconds),
         hidden[part] ? secondsText(hidden[part]) : '',
         bytes[part] ? bytesText(bytes[part]) : '',
       ]),
@@ -107,8 +107,8 @@ function recomputedText({ recompute, recomputedLayers }: Simulation['configurati
 
 function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): string {
   return tokensPerSecond === null
-    ? `${Number(samplesPerSecond.toPrecision(4))} samples/s`
-    : `${integerText(Math.round(tokensPerSecond))} tokens/s`;
+    ? `${numberText(samplesPerSecond)} samples/s`
+    : `${numberText(tokensPerSecond)} tokens/s`;
 }
 
 /** The tensors by name that take most at the peak of the fullest stage. */
@@ -129,7 +129,7 @@ function largestLines({ largest, tightestStage, stages, configuration }: Simulat
     ...[
       kind !== 'activation' ? '' : String(Number(microBatches.toPrecision(3))),
       bytesText(bytes),
-      shareText(bytes / total),
+      portionText(bytes / total),
     ],
   ]);
   return [...tableLines(columns, rows), ''];

@@ -8,7 +8,7 @@ import type { Command, CommandContext } from './command.js';
 import { curveLines } from './curve.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
-import { bytesText, countText, secondsText } from './quantity.js';
+import { bytesText, countText, numberText, secondsText } from './quantity.js';
 import { byteSize, choiceAmong, integerParser, repeatedValues } from './values.js';
 
 interface TrainFlags {
@@ -150,7 +150,7 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
   const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile, checkpoint } = report;
   const readers = bytesRead.filter((bytes) => bytes > 0);
   return [
-    `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${Math.round(last.tokensPerSecond)} ` +
+    `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${numberText(last.tokensPerSecond)} ` +
       'tokens/s in the last; ' +
       `${countText(samples, 'sample')}, ${countText(stepsPerEpoch, 'step')} per epoch`,
     `loss ${(losses[0] ?? Number.NaN).toPrecision(6)} at first, ${last.loss.toPrecision(6)} at last`,

@@ -22,7 +22,7 @@ import { OutOfTime } from '../solver/deadline.js';
 import { bucketLimit, isServed, type PlanRequest } from '../strategy/request.js';
 import type { Completed } from './completion.js';
 import type { MeshDegrees } from './degrees.js';
-import { bytesWritten, timesWritten, toDigits } from './figures.js';
+import { bytesWritten, multipleWritten, timesWritten } from './figures.js';
 import type { PipelinedGraph } from './pipeline/pipeline.js';
 import { withSentLayouts } from './pipeline/sent-layouts.js';
 import { type ComparedAlternative, FASTEST, type Preferences, preferred } from './preference.js';
@@ -256,13 +256,9 @@ function slower(cost: number, bound: number, best: number, prediction: Predictio
   const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
   const [written, bestWritten] = timesWritten([cost, best], digits);
   const figures = `${written} against ${bestWritten}`;
-  const times = `${toDigits(cost / best, digits)} times`;
+  const others = cost < best ? ', and not as simple or with less memory free' : '';
   const reason =
-    cost === best
-      ? `no faster (${figures})`
-      : cost > best
-        ? `${times} slower (${figures})`
-        : `${times} as long (${figures}), and not as simple or with less memory free`;
+    cost === best ? `no faster (${figures})` : `${multipleWritten(cost / best, 'as long')} (${figures})${others}`;
   return {
     kind: 'slower',
     reason,

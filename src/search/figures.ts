@@ -21,8 +21,13 @@ export function timesWritten(nanoseconds: readonly [number, number], digits: num
   return [`${toDigits(one / size, digits)} ${unit}`, `${toDigits(other / size, digits)} ${unit}`];
 }
 
+/** `1.02 times as long`; `as long` where the difference is less than half a per cent. @param asMuch such as `as long` */
+export function multipleWritten(ratio: number, asMuch: string): string {
+  return Math.abs(ratio - 1) < 0.005 ? asMuch : `${toDigits(ratio, 3)} times ${asMuch}`;
+}
+
 /** So many digits, and all that stand before the point. */
-export function toDigits(value: number, digits: number): string {
+function toDigits(value: number, digits: number): string {
   const written = value.toPrecision(digits);
   return written.includes('e') ? value.toFixed(0) : written;
 }

@@ -231,7 +231,7 @@ export async function plan(
     memory: best.memory,
     prediction: best.prediction,
     savesMemory: best.savesMemory,
-    rejected: others,
+    rejected: nearestFirst(others),
     top: choice.ranked.map(({ solved, prediction }) => ({
       degrees: solved.degrees,
       stepNanoseconds: stepNanoseconds({ prediction }),
@@ -463,6 +463,15 @@ function tooManyOperators(count: number): AutoparError {
     'simplify the model with ONNX Runtime first, or plan a part of it',
   );
 }
+
+/** The slower ones by their time, then those that are not searched, too large by their memory, and impossible. */
+function nearestFirst(rejected: readonly Rejected[]): readonly Rejected[] {
+  const figure = (ruling: Rejected) =>
+    ruling.kind === 'slower' ? ruling.stepNanoseconds : ruling.kind === 'too-large' ? ruling.leastBytes : 0;
+  return [...rejected].sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind) || figure(a) - figure(b));
+}
+
+const KINDS: readonly Rejected['kind'][] = ['slower', 'late', 'too-large', 'impossible'];
 
 function nothingFits(
   graph: Graph,

@@ -43,6 +43,8 @@ test('words for people fit a hundred columns', async (t) => {
     t.is(code, 0, stderr);
     for (const line of stdout.split('\n')) t.true([...line].length <= 100, line);
     for (const title of ['inputs and outputs', 'operators', 'parameters']) t.true(stdout.includes(title), title);
+    t.notRegex(stdout, /autopar\./);
+    t.is(name !== 'mlp' && name !== 'cnn-tiny', stdout.includes('\nfused regions\n'), name);
   }
 });
 

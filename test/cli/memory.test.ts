@@ -35,11 +35,27 @@ test('memory at the peak is told by compile and by explain, in micro-batches too
     predicted.peakBytes[0],
   );
   const { stdout } = await autopar(['explain', directory, '--memory']);
-  t.regex(stdout, /on each rank of stage 0, at /);
+  t.regex(stdout, /B on each rank, at /);
   t.regex(stdout, /optimizer state .*B/);
   t.regex(stdout, /fc\d\.weight.* +float32 \[\d+, \d+\] +.*B +.*%/);
   t.regex(stdout, /and \d+ smaller/);
   const both = await autopar(['explain', directory, '--memory', '--tensor', 'x']);
   t.is(both.code, 2);
   t.regex(both.stderr, /one of --tensor, --op, --memory, --mesh/);
+});
+
+test('explain tells the memory limit that compile tells, and the stage where there are several', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  for (const [options, whose] of [
+    [['--dp', '2', '--tp', '1'], 'each rank'],
+    [['--dp', '1', '--tp', '1', '--pp', '2'], 'each rank of stage 1'],
+  ] as const) {
+    const directory = join(folder, `${options.length}`);
+    const on = ['--cluster', '1x2:a100-sxm-80', '--plan-only', '-o', directory];
+    const compiled = await autopar(['compile', resolve('models/gpt-tiny.onnx'), ...options, ...on]);
+    t.regex(compiled.stdout, / of 80 GB memory per rank/, compiled.stderr);
+    const { stdout } = await autopar(['explain', directory, '--memory']);
+    t.regex(stdout, new RegExp(`B of 80 GB on ${whose}, at `));
+  }
 });

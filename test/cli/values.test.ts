@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { bytesText, countText, secondsText, shareText } from '../../src/cli/quantity.js';
+import { bytesText, countText, numberText, portionText, secondsText, shareText } from '../../src/cli/quantity.js';
 import { tableLines } from '../../src/cli/table.js';
 import { byteSize, choiceAmong, integerParser, nameAndValue, nonNegative } from '../../src/cli/values.js';
 import { nearest } from '../../src/ir/nearest.js';
@@ -68,4 +68,9 @@ test('the nearest name, or none', (t) => {
   t.is(nearest('complie', ['compile', 'run']), 'compile');
   t.is(nearest('zebra', ['compile', 'run']), undefined);
   t.is(nearest('x', []), undefined);
+});
+
+test('small shares of a whole, and large numbers, have no more digits than they need', (t) => {
+  t.deepEqual([0, 5.12e-7, 0.00123, 0.5].map(portionText), ['0 %', '< 0.1 %', '0.123 %', '50 %']);
+  t.deepEqual([121_131.4, 12.345, 0.01234].map(numberText), ['121,000', '12.3', '0.0123']);
 });

@@ -40,7 +40,8 @@ async function planned(first: string, second: string) {
       return own.map(({ from, until }) => Number((until - from).toPrecision(9)));
     };
     const seconds = new Map(heaviest.map(({ operator, seconds }) => [operator, seconds]));
-    return { step: plan.predicted.stepSeconds, stages: [ofStage(0), ofStage(1)], seconds };
+    const layers = Math.max(...heaviest.map(({ count }) => count));
+    return { step: plan.predicted.stepSeconds, stages: [ofStage(0), ofStage(1)], seconds, layers };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -50,11 +51,14 @@ slow('each stage takes what its own nodes take', async (t) => {
   const [fast, late] = ['h100-sxm-80', 'a100-sxm-80'];
   const [allFast, allSlow] = [await planned(fast, fast), await planned(late, late)];
   t.not(allFast.stages[0]?.[0], allSlow.stages[0]?.[0]);
+  t.deepEqual([allFast.layers, allSlow.layers], [4, 4]);
   for (const [first, second] of [
     [fast, late],
     [late, fast],
   ] as const) {
     const mixed = await planned(first, second);
+    // Layers of equal stages are one row of four; stages of unlike devices stay apart.
+    t.is(mixed.layers, 2);
     const of = (device: string) => (device === fast ? allFast : allSlow);
     t.deepEqual(mixed.stages, [of(first).stages[0], of(second).stages[1]]);
     t.true(allFast.step < mixed.step && mixed.step < allSlow.step);

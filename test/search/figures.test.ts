@@ -1,5 +1,5 @@
 import test from 'ava';
-import { bytesWritten, timesWritten, timeWritten } from '../../src/search/figures.js';
+import { bytesWritten, multipleWritten, timesWritten, timeWritten } from '../../src/search/figures.js';
 
 test('times have a unit of their size, and no exponent', (t) => {
   t.deepEqual([3, 450, 52_300, 1.3e6, 50.7e9, 23_456e9].map(timeWritten), [
@@ -19,4 +19,11 @@ test('two times are in one unit, with the digits that tell them apart', (t) => {
 
 test('sizes have a unit of their size', (t) => {
   t.deepEqual([500, 93.1e9, 2.5e6].map(bytesWritten), ['0.500 kB', '93.1 GB', '2.50 MB']);
+});
+
+test('multiples have three digits, and none where they hardly differ', (t) => {
+  t.deepEqual(
+    [1.0182, 12.345, 0.98, 1.004, 0.997].map((ratio) => multipleWritten(ratio, 'as long')),
+    ['1.02 times as long', '12.3 times as long', '0.980 times as long', 'as long', 'as long'],
+  );
 });

@@ -17,7 +17,7 @@ import { compiledModel } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
 import { type ProgramSource, readSource } from '../output/folder.js';
 import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
-import { type PeakMemory, peakMemory } from '../reports/peak-memory.js';
+import { memoryLimit, type PeakMemory, peakMemory } from '../reports/peak-memory.js';
 import { type Server, serverOf } from '../reports/server.js';
 import { type TrainingStateBytes, trainingStateBytes } from '../reports/training-state.js';
 import { readAnnotations, readParallelConfig } from '../requests/annotations.js';
@@ -42,6 +42,7 @@ export async function explainMemory(
   model?: string,
 ): Promise<{
   readonly stages: readonly PeakMemory[];
+  readonly memoryBytes: number | null;
   readonly kept: TrainingStateBytes | null;
   readonly server: Server | null;
 }> {
@@ -51,6 +52,7 @@ export async function explainMemory(
   const cluster = clusterOf(plan);
   return {
     stages: peakMemory(lowered, cluster),
+    memoryBytes: memoryLimit(source.decisions?.memoryBytes, cluster),
     kept: trainingStateBytes(lowered.lowered, plan),
     server: serverOf(lowered, plan, cluster),
   };

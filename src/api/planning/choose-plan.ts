@@ -81,9 +81,9 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
 async function withRemedy(
   error: AutoparError,
   unmade: AutoparError | null,
-  { options, training, read }: Choices,
+  { options, training, read, cluster }: Choices,
 ): Promise<AutoparError> {
-  const remedy = unmade && (await stepRemedy(asSearched(options, training, read), unmade));
+  const remedy = unmade && (await stepRemedy({ ...asSearched(options, training, read), on: cluster }, unmade));
   if (!remedy) return error;
   const hint = [remedy, error.hint].filter((one) => one).join('; else ');
   return new AutoparError(error.code, error.exit, error.message, error.where, hint);

@@ -5,7 +5,7 @@ import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { AutoparError } from '../../ir/error.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
-import { bytesWritten } from '../../search/figures.js';
+import { bytesWritten, multipleWritten } from '../../search/figures.js';
 import { NothingFits } from '../../search/plan.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
@@ -79,7 +79,7 @@ export function ranked(
 ): readonly ComparedPlan[] {
   const figure = figureOf(options);
   const least = figure(all[0] as FittingPlan);
-  const more = options.objective === 'memory' ? 'times as much memory' : 'times as long';
+  const more = options.objective === 'memory' ? 'as much memory' : 'as long';
   const fitting = all.map((lowered, index): ComparedPlan => {
     const { planned, priced, training, axes } = lowered;
     const own = figure(lowered);
@@ -90,7 +90,7 @@ export function ranked(
       ...(axes ? { axes } : {}),
       stepSeconds: stepSecondsOf(lowered),
       peakBytes: peakOf(lowered),
-      reason: index === 0 ? null : `${(own / least).toPrecision(4)} ${more}${asFast(own, least)}`,
+      reason: index === 0 ? null : `${multipleWritten(own / least, more)}${asFast(own, least)}`,
     };
   });
   return [...fitting, ...others];

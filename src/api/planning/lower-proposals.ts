@@ -66,7 +66,7 @@ export async function lowerProposals(
   options.onProgress?.('searching steps');
   // Half of the time is for proposing.
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
-  const proposing = await proposer(options, training, read, half).catch(refusal);
+  const proposing = await proposer(options, training, read, cluster, half).catch(refusal);
   if (proposing instanceof AutoparError) return nothingProposed(proposing);
   const lowering = new ProposalLowering(choices, proposing, alone, deadline);
   const limit = limitOf(choices);

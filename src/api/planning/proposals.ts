@@ -3,6 +3,7 @@
  * micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and are only
  * proposals: each is planned operator by operator, lowered and priced again (lower-proposals.ts).
  */
+import type { Cluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
 import { AutoparError } from '../../ir/error.js';
@@ -79,9 +80,11 @@ export async function proposer(
   options: NestedCompileOptions,
   training: Training | undefined,
   read: ImportedModel,
+  cluster: Cluster,
   deadline?: Pick<Deadline, 'isOver'>,
 ): Promise<Proposer> {
-  const asked = { ...asSearched(options, training, read), top: LOOKED_AT };
+  // Given degrees may need more ranks than this machine has by default.
+  const asked = { ...asSearched(options, training, read), on: cluster, top: LOOKED_AT };
   const prepared = await prepareStep(asked);
   const { searching, ...rest } = prepared;
   const timed = deadline ? { ...searching, isOver: () => deadline.isOver() } : searching;

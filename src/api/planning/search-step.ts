@@ -9,7 +9,7 @@ import { modelFlops } from '../../cost-model/step/model-flops.js';
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import { LOW_TYPES } from '../../ir/autodiff/training-graph.js';
 import { AutoparError } from '../../ir/error.js';
-import type { DegreesVerdict } from '../../search/configurations/best-configurations.js';
+import { type DegreesVerdict, inOrder } from '../../search/configurations/best-configurations.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import type { ConfigurationSearchOptions } from '../../search/configurations/pricing.js';
 import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../../search/configurations/space.js';
@@ -220,6 +220,8 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
     ...found,
+    // Of equally fast ones a simpler one leads those that were found, and cuts of layers come before the others.
+    verdicts: inOrder(found.verdicts, searching.objective),
     simulation,
     layers: await prepared.read(first.configuration.degrees.tp, prepared.sample),
     gap: 1 - found.bound / cost,

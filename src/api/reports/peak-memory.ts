@@ -39,6 +39,11 @@ export interface PeakMemory {
   readonly others: { readonly count: number; readonly bytes: number };
 }
 
+/** Memory limit of a device: the requested one, else all of its memory; null for ranks of this machine. */
+export function memoryLimit(requested: number | undefined, { local, device }: Cluster): number | null {
+  return requested ?? (local ? null : device.memoryBytes);
+}
+
 /** Per stage; the `most` largest tensors by name, the others summed. */
 export function peakMemory(lowering: LoweredPlan, cluster: Cluster, most?: number): readonly PeakMemory[] {
   const { lowered, schedule, memory = stagesMemory(lowered, schedule, cluster) } = lowering;

@@ -18,7 +18,7 @@ import { compiledModel } from '../models/compiled-model.js';
 import { readSource } from '../output/folder.js';
 import { assignedPlan, clusterOf, type LoweredPlan, lowerAssigned } from '../planning/lower-plan.js';
 import { type RecomputeEffect, recomputeEffect } from '../planning/recompute-effect.js';
-import { type PeakMemory, peakMemory } from './peak-memory.js';
+import { memoryLimit, type PeakMemory, peakMemory } from './peak-memory.js';
 import {
   type Communication,
   communicationOf,
@@ -61,7 +61,7 @@ export interface PlanDetails {
   readonly spans: readonly StepSpan[];
   /** Per stage, the memory of a rank over a step. */
   readonly memory: readonly MemoryOverTime[];
-  /** All operators, most expensive first; operators of equal layers are one. */
+  /** All operators, most expensive first; operators of equal layers on the same stage are one. */
   readonly operators: readonly ExplainedClass[];
 }
 
@@ -89,7 +89,7 @@ export function summaryOf(summarised: Summarised): PlanSummary {
   const like = leadersOf(graph, plan.layerClasses).operators;
   return {
     ...known,
-    memoryBytes: memory ?? (cluster.local ? null : cluster.device.memoryBytes),
+    memoryBytes: memoryLimit(memory, cluster),
     kept: trainingStateBytes(lowering.lowered, plan),
     server: serverOf(lowering, plan, cluster),
     heaviest: mostExpensiveOperators(lowering.lowered, assignment, cluster, like),

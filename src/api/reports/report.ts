@@ -22,7 +22,7 @@ import { fileTensors } from '../models/file-tensors.js';
 
 export interface ExpensiveOperator {
   readonly operator: string;
-  /** Operators of equal layers on the same stage that this one stands for, itself included. */
+  /** Operators of equal layers that this one stands for, itself included; on all stages that run them alike. */
   readonly count: number;
   readonly op: string;
   /** Factors and their axes: `n: tp, b: dp`. */
@@ -56,9 +56,11 @@ export interface OperatorClass {
   readonly row: ExpensiveOperator;
   /** The operator that the row names comes first. */
   readonly operators: ReadonlySet<string>;
+  /** Text of all that agrees where stages run the operators of equal layers alike. */
+  readonly alike: string;
 }
 
-/** The operators that a rank spends most time on, most expensive first; those of equal layers on a stage are one. */
+/** The operators that take most time, most expensive first; those of equal layers are one where stages run them alike. */
 export function mostExpensiveOperators(
   lowered: readonly LoweredStage[],
   assignment: Assignment,
@@ -66,32 +68,43 @@ export function mostExpensiveOperators(
   like: LikeOperators = new Map(),
   most = 8,
 ): readonly ExpensiveOperator[] {
-  return operatorClassesOf(lowered, assignment, cluster, like, most).map(({ row }) => row);
+  const rows = new Map<string, ExpensiveOperator>();
+  for (const { row, alike } of classesOf(lowered, assignment, cluster, like)) {
+    const { count, seconds } = rows.get(alike) ?? { count: 0, seconds: 0 };
+    rows.set(alike, { ...(rows.get(alike) ?? row), count: count + row.count, seconds: seconds + row.seconds });
+  }
+  return [...rows.values()].sort(byExpense).slice(0, most);
 }
 
-/** All operators, most expensive first, or only the first `most` of them. */
+/** All operators of each stage, most expensive first: a rank runs those of one stage only, so stages stay apart. */
 export function operatorClassesOf(
   lowered: readonly LoweredStage[],
   assignment: Assignment,
   cluster: Cluster,
   like: LikeOperators,
-  most = Number.POSITIVE_INFINITY,
 ): readonly OperatorClass[] {
-  const clusters = clustersOf(lowered, cluster);
-  const all = lowered.flatMap((stage, index) =>
-    mostExpensiveOfStage(stage, assignment, clusters[index] as Cluster, like, most),
-  );
-  return all
-    .sort(({ row: a }, { row: b }) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1))
-    .slice(0, most);
+  return [...classesOf(lowered, assignment, cluster, like)].sort((a, b) => byExpense(a.row, b.row));
 }
 
-function mostExpensiveOfStage(
+function byExpense(a: ExpensiveOperator, b: ExpensiveOperator): number {
+  return b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1);
+}
+
+function classesOf(
+  lowered: readonly LoweredStage[],
+  assignment: Assignment,
+  cluster: Cluster,
+  like: LikeOperators,
+): readonly OperatorClass[] {
+  const clusters = clustersOf(lowered, cluster);
+  return lowered.flatMap((stage, index) => classesOfStage(stage, assignment, clusters[index] as Cluster, like));
+}
+
+function classesOfStage(
   { graph, sharded }: LoweredStage,
   assignment: Assignment,
   cluster: Cluster,
   like: LikeOperators,
-  most: number,
 ): readonly OperatorClass[] {
   const seconds = new Map<string, number>();
   const alike = new Map<string, Set<string>>();
@@ -112,8 +125,8 @@ function mostExpensiveOfStage(
     const tensor = name === null ? undefined : sharded.tensors.get(name);
     return tensor ? fileLayout(tensor.layout, fileOf.get(name ?? '') ?? null) : null;
   };
-  const mostExpensive = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, most);
-  return mostExpensive.map(([leader, time]) => {
+  const place = JSON.stringify([sharded.mesh, cluster.device.id]);
+  return [...seconds].map(([leader, time]) => {
     // A later stage does not contain the first layer of a class.
     const members = alike.get(leader) ?? new Set([leader]);
     const [operator = leader] = members;
@@ -140,7 +153,10 @@ function mostExpensiveOfStage(
       },
       seconds: time,
     };
-    return { row, operators: members };
+    // Sums of the same prices differ in their last digits.
+    const each = (time / members.size).toPrecision(9);
+    const key = [leader, row.op, row.strategy, row.layouts, each, place].join('\n');
+    return { row, operators: members, alike: key };
   });
 }
 

@@ -92,7 +92,7 @@ export function bestConfigurations(
     best,
     fitting: search.fitting,
     open: search.open,
-    verdicts: verdicts.sort((a, b) => orderOf(a, search) - orderOf(b, search)),
+    verdicts: inOrder(verdicts, options.objective),
     bound: Math.min(cost, options.objective === 'time' ? unseen : search.isCutOff ? 0 : cost),
     priced: search.count,
     isCutOff: search.isCutOff,
@@ -380,17 +380,16 @@ function verdictOf(
 }
 
 /** Cheapest first, then those that are slower at least, not searched, too large, impossible. */
-function orderOf(verdict: DegreesVerdict, search: Enumeration): number {
-  switch (verdict.kind) {
-    case 'priced':
-      return search.rank(verdict.best);
-    case 'slower':
-      return 1e20 + verdict.atLeastSeconds;
-    case 'unseen':
-      return 1e25 + verdict.atLeastSeconds;
-    case 'too-large':
-      return 1e30 + verdict.least.bytes;
-    case 'impossible':
-      return 1e40;
-  }
+export function inOrder(
+  verdicts: readonly DegreesVerdict[],
+  objective: ConfigurationSearchOptions['objective'],
+): readonly DegreesVerdict[] {
+  const figure = (verdict: DegreesVerdict) => {
+    if (verdict.kind === 'priced') return objective === 'time' ? verdict.best.seconds : verdict.best.bytes;
+    if (verdict.kind === 'too-large') return verdict.least.bytes;
+    return verdict.kind === 'impossible' ? 0 : verdict.atLeastSeconds;
+  };
+  return [...verdicts].sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind) || figure(a) - figure(b));
 }
+
+const KINDS: readonly DegreesVerdict['kind'][] = ['priced', 'slower', 'unseen', 'too-large', 'impossible'];

@@ -52,6 +52,17 @@ test('where all experts on each rank do not fit, compile finds ranks with differ
 
 const EXPERTS = 'moe:layers=2,hidden=64,heads=4,kv_heads=4,experts=4,seq=32,ffn=128,vocab=64';
 
+test('steps are proposed for as many ranks as the given degrees need', async (t) => {
+  const options = asked(t, 'gpt:layers=1,hidden=32,heads=2,vocab=64,seq=16,batch=6', 'local');
+  const { notes, searched, plan } = await compile({ ...options, planOnly: true, degrees: { dp: 3, tp: 1 } });
+  t.is(plan.degrees.dp, 3);
+  t.deepEqual(
+    notes.filter((note) => note.includes('proposed')),
+    [],
+  );
+  t.is(searched?.simulation.configuration.degrees.dp, 3);
+});
+
 slow('the least memory of a device is found among all degrees', async (t) => {
   const options = {
     ...asked(t, 'gpt:layers=2,hidden=64,heads=4,vocab=64,seq=32,batch=4', '1x4:h100-sxm-80'),

@@ -29,3 +29,15 @@ test('eight ranks of tp on four heads: four for heads, two for what a head has',
     'all-reduce tp tp',
   ]);
 });
+
+test('operators of equal layers are one row over all stages that run them alike', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const { heaviest } = await compile({
+    ...{ model: 'models/gpt-tiny.onnx', output: join(folder, 'out'), devices: 2, dp: 1, tp: 1, pp: 2, planOnly: true },
+  });
+  const { operator, count, seconds } = heaviest[0] ?? {};
+  t.deepEqual([operator, count], ['/h.0/attn/MatMul_1', 2]);
+  t.true((seconds ?? 0) > (heaviest[1]?.seconds ?? 0));
+  t.false(heaviest.some(({ operator }) => operator.startsWith('/h.1/')));
+});

@@ -4,7 +4,11 @@
 import test from 'ava';
 import fc from 'fast-check';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
-import { bestConfigurations } from '../../../src/search/configurations/best-configurations.js';
+import {
+  bestConfigurations,
+  type DegreesVerdict,
+  inOrder,
+} from '../../../src/search/configurations/best-configurations.js';
 import type { Pricing } from '../../../src/search/configurations/pricing.js';
 import {
   type Combination,
@@ -186,4 +190,21 @@ test('the least memory is found where that is asked for', (t) => {
     }),
     { numRuns: draws(60) },
   );
+});
+
+test('combinations are told by their time, whichever was found first; those without a price come last', (t) => {
+  const degrees = { dp: 1, tp: 1, pp: 1, sp: 1, ep: 1 };
+  const priced = (seconds: number): DegreesVerdict => ({
+    ...{ kind: 'priced', degrees },
+    best: { configuration: BASE as StepConfiguration, seconds, priceLevel: 'simulated', bytes: 1 / seconds, stage: 0 },
+  });
+  const verdicts: readonly DegreesVerdict[] = [
+    { kind: 'impossible', degrees, reason: 'no' },
+    ...[priced(1.14), priced(1.05)],
+    ...[1.3, 1.2].map((atLeastSeconds) => ({ kind: 'slower', degrees, atLeastSeconds }) as const),
+  ];
+  const placesIn = (objective: 'time' | 'memory') =>
+    inOrder(verdicts, objective).map((verdict) => verdicts.indexOf(verdict));
+  t.deepEqual(placesIn('time'), [2, 1, 4, 3, 0]);
+  t.deepEqual(placesIn('memory'), [1, 2, 4, 3, 0]);
 });
