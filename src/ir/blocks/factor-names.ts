@@ -6,7 +6,7 @@ import type { Graph } from '../graph.js';
 /**
  * By kind and operand (results after operands, `-1` the first result): names of its dimensions, from the last one back.
  * Dimensions in front of those named are `b` and, further out, numbered. Kinds that are not here have
- * a0, a1, … as element-wise operators have.
+ * a0, a1, … as elementwise operators have.
  */
 const NAMES: Readonly<Record<string, Readonly<Record<number, readonly string[]>>>> = {
   Attention: { [-1]: ['f', 's', 'h'], 0: ['e', 's', 'h'], 2: ['f', 't', 'h'] },

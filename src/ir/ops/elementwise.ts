@@ -1,5 +1,5 @@
 /**
- * @file Element-wise operators: a table row each. All dimensions pass, operands broadcast; rows differ in the
+ * @file Elementwise operators: a table row each. All dimensions pass, operands broadcast; rows differ in the
  * result's dtype, the operand sets in which the operator is linear, and the work per element.
  */
 import type { DType } from '../dtype.js';
