@@ -138,6 +138,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'Dropout',
     family: 'elementwise',
+    role: 'random',
     attributes: { seed: 'int' },
     infer: (view) =>
       [operand(view, 0), { dtype: 'bool' as const, shape: operand(view, 0).shape }].slice(0, view.outputCount),
