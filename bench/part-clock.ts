@@ -76,12 +76,17 @@ export function together(name: string, parts: readonly Part[]): Part {
   };
 }
 
-export const PART_HEADER = `${''.padEnd(24)}${'wall'.padStart(10)}${'processor'.padStart(12)}${'peak RSS'.padStart(12)}${'heap'.padStart(10)}`;
+export const PART_HEADER = row('', ['wall', 'processor', 'peak RSS', 'heap']);
 
 export function partLine({ name, seconds, processorSeconds, peakBytes, heapBytes }: Part): string {
   const time = (value: number): string => `${value.toFixed(3)} s`;
   const size = (bytes: number): string => `${(bytes / 1e6).toFixed(0)} MB`;
-  return `${name.padEnd(24)}${time(seconds).padStart(10)}${time(processorSeconds).padStart(12)}${size(peakBytes).padStart(12)}${size(heapBytes).padStart(10)}`;
+  return row(name, [time(seconds), time(processorSeconds), size(peakBytes), size(heapBytes)]);
+}
+
+function row(name: string, cells: readonly [string, string, string, string]): string {
+  const [wall, processor, peak, heap] = cells;
+  return `${name.padEnd(24)}${wall.padStart(10)}${processor.padStart(12)}${peak.padStart(12)}${heap.padStart(10)}`;
 }
 
 function resetPeak(): void {

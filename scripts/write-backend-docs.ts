@@ -32,7 +32,8 @@ function backendDocs(
   const whole = operators.filter(isWhole);
   const introduction = page.slice(0, page.indexOf(HEADING));
   return `${introduction}${HEADING}
-ONNX's own cases of one operator that ran and were right, of those that ONNX Runtime itself runs. Written by \`npm run docs:backends\` from
+ONNX's own cases of one operator that ran and were right, of those that ONNX Runtime itself runs. \
+Written by \`npm run docs:backends\` from
 results of \`npm run conformance\`; WebGPU was SwiftShader, which has no 16-bit floats.
 
 | operator | ${backends.map(([name]) => name).join(' | ')} |

@@ -42,7 +42,8 @@ run whole on every rank, with a note in the report; no operator stops a compile.
 
 - *rule*: that of one sample; attributes and shapes may make it another. Factors that stand on several tensors are sharded
   together. \`+\` contracted, results are partial sums (\`+max\`, \`+min\`) · \`+mask\` looked up, indices outside a shard
-  count zero · \`!\` whole · \`x~y\` cut as y is, with borders of the neighbours · \`%\` sharded by expansion · \`@\` a shard takes its
+  count zero · \`!\` whole · \`x~y\` cut as y is, with borders of the neighbours · \`%\` sharded by expansion · \
+\`@\` a shard takes its
   offset · \`#\` sharded where asked only.
 - *expanded*: replaced by plainer operators where a \`%\` factor is sharded (softmax: max, subtraction, power, sum, division).
 - *constant inputs*: must be known when compiling.

@@ -24,11 +24,13 @@ const INTRODUCTION = `# Schedules
 Written by \`npm run docs:schedules\` from \`src/schedule/\`; a test checks that it is current.
 
 A pipeline cuts a model into stages by layers and a batch into micro-batches. Its *schedule* is the order in which each stage
-runs its *actions*: one phase (forward, backward) of one micro-batch through one chunk. Below, ${STAGES} stages run ${MICRO_BATCHES} micro-batches. A
+runs its *actions*: one phase (forward, backward) of one micro-batch through one chunk. \
+Below, ${STAGES} stages run ${MICRO_BATCHES} micro-batches. A
 column is one unit of time; a forward takes one, a backward two, as its gradients of input and of weights take one each. \`F1\`
 is the forward of the first micro-batch, \`B1\` its backward, \`-\` goes on, and \`.\` is idle: the *bubble*.
 
-With p stages, m micro-batches, v chunks per stage, F, b and w the seconds of a stage's forward and gradients of input and weights,
+With p stages, m micro-batches, v chunks per stage, F, b and w the seconds of a stage's forward \
+and gradients of input and weights,
 and B = b + w, stages alike:
 
 | schedule | seconds of a step | stage i holds at most | needs |
@@ -38,10 +40,12 @@ and B = b + w, stages alike:
 | 1f1b | (m + p − 1)(F + B) | min(p − i, m) | |
 | interleaved-1f1b | m(F + B) + (p − 1)(F + B)/v | min(p·v + p − 1 − 2i, m·v)/v | v ≥ 2, m a multiple of p |
 | zero-bubble | m(F + B) + (p − 1)(F + b − min(F, b, w)) where m ≥ p | min(p, m) | |
-| interleaved-zero-bubble | simulated; a v-th of zero-bubble's bubble where F = b = w | min(p·v + p − 1, m·v)/v | v ≥ 2, m a multiple of p |
+| interleaved-zero-bubble | simulated; a v-th of zero-bubble's bubble where F = b = w | min(p·v + p − 1, m·v)/v | \
+v ≥ 2, m a multiple of p |
 | zbv | simulated | min(p, m) | v = 2 |
 
-A stage holds a micro-batch from its forward to the last phase that reads what the forward saved; with several chunks each counts 1/v.
+A stage holds a micro-batch from its forward to the last phase that reads what the forward saved; \
+with several chunks each counts 1/v.
 Gradients of a chunk's weights are added up in ascending order of micro-batches under every schedule, so that schedules which cut
 the model alike give the same bits.
 `;
@@ -95,8 +99,10 @@ where the stage would wait, and where it holds as much as interleaved 1F1B's fir
   {
     kind: 'zbv',
     chunks: 2,
-    says: `Two chunks a stage in the shape of a V (ZB-V, Qi et al. 2023): part k of the model on stage k, then back, so that stage s has parts
-s and 2p − 1 − s. Stage 0 has the first and the last part: embedding and head, which may share their table, and the loss. Made in units of
+    says: `Two chunks a stage in the shape of a V (ZB-V, Qi et al. 2023): \
+part k of the model on stage k, then back, so that stage s has parts
+s and 2p − 1 − s. Stage 0 has the first and the last part: embedding and head, which may share their table, and the loss. \
+Made in units of
 time: at each a stage runs the first that it can of gradients of inputs, forwards of its second chunk, forwards of its first
 and gradients of weights. It holds p micro-batches at most, as 1F1B's first stage does:`,
   },
@@ -147,13 +153,16 @@ between the action that makes what it carries and the first that reads it, at th
 two actions (else directly behind the first). Transfers of once a step (parts of the gradients of a weight that several stages
 read, the sums of gradient clipping) keep the order in which the whole model's graph makes them. So the
 stages finish even if every transfer is a rendezvous, where a send waits for its receiver and nothing is held in between: the
-events can happen one at a time in the linear order, and none of them waits for a later one. That is what can be relied upon. Operations
+events can happen one at a time in the linear order, and none of them waits for a later one. That is what can be relied upon. \
+Operations
 of one NCCL communicator run one after another, and a send may block until its receiver is there; MPI promises no buffer
-either. The bundled runtime's sends do not wait. Interleaved 1F1B with 8 stages, 16 micro-batches and 2 chunks takes ${INTERLEAVED_EXTRA} more
+either. The bundled runtime's sends do not wait. Interleaved 1F1B with 8 stages, \
+16 micro-batches and 2 chunks takes ${INTERLEAVED_EXTRA} more
 time without buffers than with them.
 
 Every program is checked for it when it is written and when it is read: its stages' lists run under rendezvous, and where
-they would wait for one another for ever the program is refused with \`bad-program\`, and with the stages and the instructions that wait.
+they would wait for one another for ever the program is refused with \`bad-program\`, \
+and with the stages and the instructions that wait.
 
 A value goes from the stage that makes it to each stage that reads it, however many stages lie between, and is held there from
 its place in the order until its last reader.
@@ -162,8 +171,10 @@ its place in the order until its last reader.
 const DRAWN = `## Drawn by PyTorch
 
 The program of a pipeline has \`schedule.csv\` beside program.json: a row per stage in the action grammar of
-\`torch.distributed.pipelining\`. \`3F0\` is the forward of micro-batch 0 through part 3 of the model (there called stage 3), \`3B0\` its
-backward, \`3I0\` and \`3W0\` the halves of one that is split, \`3SEND_F0\` and \`4RECV_F0\` the two ends of a transfer. The grammar
+\`torch.distributed.pipelining\`. \`3F0\` is the forward of micro-batch 0 through part 3 of the model (there called stage 3), \
+\`3B0\` its
+backward, \`3I0\` and \`3W0\` the halves of one that is split, \`3SEND_F0\` and \`4RECV_F0\` the two ends of a transfer. \
+The grammar
 knows transfers between neighbouring parts only: those of skip connections and of what several stages read, and what is
 exchanged once a step, are in program.json and not in this file. PyTorch's own check
 and simulation accept it where each part reads something of the one before; its visualiser draws it:
@@ -179,15 +190,18 @@ and simulation accept it where each part reads something of the one before; its 
 
 const ASYNCHRONOUS = `## Without a flush
 
-All schedules here end every step: the last gradient has been added up before any weight changes, so that a pipeline trains exactly
-as one device does. Asynchronous PipeDream (Narayanan et al. 2019) has no such end. Each micro-batch's gradients change the weights
+All schedules here end every step: the last gradient has been added up before any weight changes, \
+so that a pipeline trains exactly
+as one device does. Asynchronous PipeDream (Narayanan et al. 2019) has no such end. \
+Each micro-batch's gradients change the weights
 at once and the next micro-batches go on, so that there is no bubble after the first ones. It would change:
 
 - *results*: stage i computes with weights that are p − 1 − i updates old. Losses are no longer those of the unsharded model, and
   nothing is left to verify a program against; learning rates are to be tuned again.
 - *memory*: a backward needs the weights that its forward read, so that stage i keeps p − i versions of them (2 in PipeDream-2BW,
   at a delay of one update on all stages).
-- *the program*: an update in every micro-batch in place of one list per step, weights that belong to a version. Clipping by the norm
+- *the program*: an update in every micro-batch in place of one list per step, weights that belong to a version. \
+Clipping by the norm
   of all gradients and a loss scale that skips a step would hold up every stage: both need all stages' gradients of one update.
 
 It is not executed: what a program computes is what the model computes, and zero-bubble schedules leave little bubble to win.
@@ -198,22 +212,30 @@ const CHECKS = `## Checks and simulation
 \`src/schedule/check.ts\` finds, for any schedule, actions that are absent, doubled or out of order, stages that wait for one
 another in a cycle, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
 starts and ends, given how long each stage, chunk and phase takes and how long results travel: stages may differ, and it takes
-less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. The formulas above (\`src/schedule/closed-form.ts\`) agree
+less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. \
+The formulas above (\`src/schedule/closed-form.ts\`) agree
 with it wherever stages are alike and results travel in no time; the two schedules without one are simulated in their place.
 
-\`npm run bench:emulated\` compiles a layer per part and runs it on emulated ranks, which wait as long as each phase is said to take. Seconds
+\`npm run bench:emulated\` compiles a layer per part and runs it on emulated ranks, \
+which wait as long as each phase is said to take. Seconds
 are those of the ranks' own clocks: each step begins at zero, and messages carry the moment at which they leave, so a busy machine
 changes no figure. Share of a step in which a rank has nothing to do, on emulated ranks (the formula):
 
 | schedule | stages p, micro-batches m, chunks v: bubble |
 |---|---|
-| 1F1B, m = p | p 2: 33.34 % (33.33), 3: 40.01 (40.00), 4: 42.86 (42.86), 5: 44.45 (44.44), 6: 45.46 (45.45), 7: 46.16 (46.15), 8: 46.67 (46.67) |
-| 1F1B, m = 2p | p 2: 20.01 % (20.00), 3: 25.01 (25.00), 4: 27.28 (27.27), 5: 28.58 (28.57), 6: 29.42 (29.41), 7: 30.01 (30.00), 8: 30.45 (30.43) |
-| p 2 | naive, m 4: 50.00 % (50.00); F-then-B, m 8: 11.11 (11.11); interleaved 1F1B, m 8, v 2: 5.91 (5.88); zero-bubble, m 8: 4.01 (4.00) |
-| p 4 | naive, m 4: 75.00 % (75.00); F-then-B, m 8: 27.28 (27.27); interleaved 1F1B, m 8, v 2: 15.83 (15.79); zero-bubble, m 8: 11.13 (11.11) |
-| p 8 | naive, m 4: 87.50 % (87.50); F-then-B, m 8: 46.67 (46.67); interleaved 1F1B, m 8, v 2: 30.49 (30.43); zero-bubble, m 8: 22.60 (22.58) |
+| 1F1B, m = p | p 2: 33.34 % (33.33), 3: 40.01 (40.00), 4: 42.86 (42.86), 5: 44.45 (44.44), 6: 45.46 (45.45), 7: 46.16 (46.15), \
+8: 46.67 (46.67) |
+| 1F1B, m = 2p | p 2: 20.01 % (20.00), 3: 25.01 (25.00), 4: 27.28 (27.27), 5: 28.58 (28.57), 6: 29.42 (29.41), \
+7: 30.01 (30.00), 8: 30.45 (30.43) |
+| p 2 | naive, m 4: 50.00 % (50.00); F-then-B, m 8: 11.11 (11.11); interleaved 1F1B, m 8, v 2: 5.91 (5.88); \
+zero-bubble, m 8: 4.01 (4.00) |
+| p 4 | naive, m 4: 75.00 % (75.00); F-then-B, m 8: 27.28 (27.27); interleaved 1F1B, m 8, v 2: 15.83 (15.79); \
+zero-bubble, m 8: 11.13 (11.11) |
+| p 8 | naive, m 4: 87.50 % (87.50); F-then-B, m 8: 46.67 (46.67); interleaved 1F1B, m 8, v 2: 30.49 (30.43); \
+zero-bubble, m 8: 22.60 (22.58) |
 
-Refused with \`bad-schedule\`: interleaving micro-batches that are not a multiple of the stages, virtual stages in a schedule that has
+Refused with \`bad-schedule\`: interleaving micro-batches that are not a multiple of the stages, \
+virtual stages in a schedule that has
 none, one virtual stage in one that interleaves, any number but 2 in ZB-V.
 
 The planner chooses among naive, F-then-B, 1F1B, interleaved 1F1B and zero-bubble, whose price it has in one formula.

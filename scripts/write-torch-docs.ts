@@ -46,8 +46,10 @@ export function torchDocs(): string {
   const table = [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row);
   const { common, covered, lacking } = torchShare();
   const share = `${((100 * covered) / common).toFixed(1)} %`;
-  const text = `${rows.size} operators, among them ${covered} of the ${common} of ONNX's own that the registry has samples of (${share}; ${lacking.join(', ')} are
-missing), each with the lines of one sample; \`npm run docs:torch\` writes the table, and a test runs every sample in torch and in ONNX
+  const text = `${rows.size} operators, among them ${covered} of the ${common} of ONNX's own that the registry has samples of \
+(${share}; ${lacking.join(', ')} are
+missing), each with the lines of one sample; \`npm run docs:torch\` writes the table, \
+and a test runs every sample in torch and in ONNX
 Runtime. An operator without a function of its own is written as the operators that it stands for.`;
   return `# Operators of torch programs\n\n${text}\n\n| operator | torch |\n|---|---|\n${table.join('\n')}\n`;
 }

@@ -89,7 +89,8 @@ const shown = `A GPT of 4 layers × 256 and 3.2 million parameters, trained on $
 
 > ${text.slice(0, 150).trim()} …
 
-for ${STEPS} steps of 8 × 64 letters, on CPU ranks of a machine with two cores (${new Date().toISOString().slice(0, 10)}, load ${load}):
+for ${STEPS} steps of 8 × 64 letters, on CPU ranks of a machine with two cores (${new Date().toISOString().slice(0, 10)}, \
+load ${load}):
 
 ![losses of one rank and of ${runs.length - 1} plans, one above the other](${PICTURE})
 

@@ -15,7 +15,8 @@ export function declare(): void {
 
 /**
  * Ava's `test` for the tests of one file.
- * @param adds whether `npm run test:all` runs its slow tests alone, those of `slowTests` (selection.ts): `npm test` ran the others
+ * @param adds whether `npm run test:all` runs its slow tests alone, those of `slowTests` (selection.ts): `npm test` ran the
+ * others
  */
 export function titled(file: string, adds: boolean): TestFn {
   const every = under(file, test.serial, true);

@@ -9,8 +9,10 @@ import { groupedOptions } from '../../src/cli/option-groups.js';
 export function commandDocs(): string {
   return `# Commands
 
-Written by \`npm run docs:reference\` from the tables that the command line reads. Every command has \`--json\` (one object on stdout; its
-\`schema\` names its form), \`--quiet\` (print errors only) and \`--help\`. \`autopar plan\` is \`autopar compile --plan-only\`, \`autopar diff\` is
+Written by \`npm run docs:reference\` from the tables that the command line reads. \
+Every command has \`--json\` (one object on stdout; its
+\`schema\` names its form), \`--quiet\` (print errors only) and \`--help\`. \
+\`autopar plan\` is \`autopar compile --plan-only\`, \`autopar diff\` is
 \`autopar strategy diff\`. [Errors](errors.md) has the exit codes; [using autopar](../using.md) says what to use when.
 
 ${COMMANDS.map((command) => section(command, 'autopar', 2)).join('\n')}`;

@@ -11,7 +11,8 @@ export function coverageDocs(): string {
   );
   return `# Coverage
 
-Techniques of distributed training, each with a command that shows it and a test that proves it. Written by \`npm run docs:reference\` from
+Techniques of distributed training, each with a command that shows it and a test that proves it. \
+Written by \`npm run docs:reference\` from
 \`scripts/reference/techniques.ts\`; a test checks that commands, options and tests exist.
 
 ${sections.join('\n')}`;

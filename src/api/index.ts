@@ -3,6 +3,12 @@
  */
 import type { ExplainedResharding } from './explain.js';
 import type { LiveTensor, LiveTensorKind } from './reports/peak-memory.js';
+import {
+  compiledCommunication,
+  type GroupCommunication,
+  groupCommunication,
+  type ProgramCommunication,
+} from './reports/rank-communication.js';
 import type { TrainingStateBytes } from './reports/training-state.js';
 
 export { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
@@ -61,16 +67,16 @@ export type { DegreesVerdict, PricedConfiguration, StepSearch } from './planning
 export type { Plot } from './plot.js';
 export type { MachineProfile } from './profile.js';
 export type { Rehearsal } from './rehearse.js';
-export {
-  clusterDevices,
-  compiledExchanges,
-  exchangesOf,
-  type GroupExchange,
-  type ProgramExchange,
-} from './reports/exchanges.js';
 export type { AxisUse } from './reports/mesh-axes.js';
 export { type LiveTensor, type LiveTensorKind, type PeakMemory, peakMemory } from './reports/peak-memory.js';
 export { explainPlan, type PlanDetails, type PlanSummary } from './reports/plan-summary.js';
+export {
+  clusterDevices,
+  compiledCommunication,
+  type GroupCommunication,
+  groupCommunication,
+  type ProgramCommunication,
+} from './reports/rank-communication.js';
 export type { Server } from './reports/server.js';
 export { simulatePlan } from './reports/simulate-plan.js';
 export type { TrainingStateBytes } from './reports/training-state.js';
@@ -151,3 +157,15 @@ export type Held = LiveTensor;
 
 /** @deprecated older name of `LiveTensorKind` */
 export type HeldKind = LiveTensorKind;
+
+/** @deprecated older name of `compiledCommunication` */
+export const compiledExchanges = compiledCommunication;
+
+/** @deprecated older name of `groupCommunication` */
+export const exchangesOf = groupCommunication;
+
+/** @deprecated older name of `GroupCommunication` */
+export type GroupExchange = GroupCommunication;
+
+/** @deprecated older name of `ProgramCommunication` */
+export type ProgramExchange = ProgramCommunication;

@@ -2,7 +2,14 @@
  * @file `autopar groups`: process groups for given degrees, and the communication of a rank with each group.
  */
 
-import type { DegreeOptions, Degrees, ExitKind, GroupExchange, GroupKind, ProgramExchange } from '../api/index.js';
+import type {
+  DegreeOptions,
+  Degrees,
+  ExitKind,
+  GroupCommunication,
+  GroupKind,
+  ProgramCommunication,
+} from '../api/index.js';
 import { AutoparError, AXIS_ORDER, checkDegrees, PARALLEL_AXES } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
@@ -61,10 +68,12 @@ async function runGroups(
 ): Promise<ExitKind> {
   const { output } = context;
   if (directory !== undefined) refuseDegrees(flags);
-  const { clusterDevices, compiledExchanges, exchangesOf, placeOf, processGroups } = await import('../api/index.js');
+  const { clusterDevices, compiledCommunication, groupCommunication, placeOf, processGroups } = await import(
+    '../api/index.js'
+  );
   const { rank } = flags;
   const cluster = flags.cluster === undefined ? undefined : await clusterDevices(flags.cluster, flags.devices);
-  const compiled = directory === undefined ? undefined : await compiledExchanges(directory, rank ?? 0);
+  const compiled = directory === undefined ? undefined : await compiledCommunication(directory, rank ?? 0);
   const program = compiled?.program;
   const degrees = compiled
     ? compiled.degrees
@@ -78,7 +87,7 @@ async function runGroups(
       rank === undefined ? lists : lists.filter((list) => list.includes(rank)),
     ]),
   );
-  const exchanges = rank === undefined ? [] : exchangesOf(degrees, rank, cluster, compiled?.order, stages);
+  const communication = rank === undefined ? [] : groupCommunication(degrees, rank, cluster, compiled?.order, stages);
   const written = stages
     ? stageMeshesText(stages.map((sizes) => Object.entries(sizes).map(([axis, size]) => ({ axis, size }))))
     : AXIS_ORDER.map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
@@ -97,7 +106,7 @@ async function runGroups(
     );
   }
   if (rank !== undefined) {
-    const lines = program ? programLines(program, output) : exchangeLines(exchanges, output);
+    const lines = program ? programLines(program, output) : groupLines(communication, output);
     for (const line of lines) output.print(line);
   }
   output.data({
@@ -107,25 +116,25 @@ async function runGroups(
     ...(stages ? { stages } : {}),
     ...(place ? { rank, place } : {}),
     groups: shown,
-    ...(rank === undefined ? {} : { exchanges: program ?? exchanges }),
+    ...(rank === undefined ? {} : { exchanges: program ?? communication }),
   });
   return 'done';
 }
 
-function exchangeLines(exchanges: readonly GroupExchange[], output: Output): readonly string[] {
-  if (exchanges.length === 0) return ['', 'no communication: the rank is alone on every axis'];
+function groupLines(communication: readonly GroupCommunication[], output: Output): readonly string[] {
+  if (communication.length === 0) return ['', 'no communication: the rank is alone on every axis'];
   return [
     '',
     output.colors.bold('communication'),
-    ...exchanges.map(({ kind, peers, what, withinNode }) => {
+    ...communication.map(({ kind, peers, what, withinNode }) => {
       const where = withinNode === null ? '' : withinNode ? ' (inside the node)' : ' (across nodes)';
       return `  ${kind}  with ${peers.join(' ')}${where}: ${what}`;
     }),
   ];
 }
 
-function programLines(exchanges: readonly ProgramExchange[], output: Output): readonly string[] {
-  if (exchanges.length === 0) return ['', 'its program does not communicate'];
+function programLines(communication: readonly ProgramCommunication[], output: Output): readonly string[] {
+  if (communication.length === 0) return ['', 'its program does not communicate'];
   return [
     '',
     output.colors.bold('communication per step'),
@@ -137,7 +146,7 @@ function programLines(exchanges: readonly ProgramExchange[], output: Output): re
         { title: 'times', right: true },
         { title: 'received', right: true },
       ],
-      exchanges.map(({ collective, axes, ranks, count, receivedBytes }) => [
+      communication.map(({ collective, axes, ranks, count, receivedBytes }) => [
         collective,
         axes.join(','),
         ranks.join(' '),

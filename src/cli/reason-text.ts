@@ -2,13 +2,13 @@
 import type { Alternative, AxisChain, ExplainedStrategy, OperatorReason, TensorExplanation } from '../api/index.js';
 import { secondsText } from './quantity.js';
 
-export function strategyText({ axes, pieces, carried: partialOperands, owed }: ExplainedStrategy): string {
+export function strategyText({ axes, pieces, carried: partialOperands, owed: reduction }: ExplainedStrategy): string {
   const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);
   const parts = [
     placed.length === 0 ? 'replicated' : placed.join(', '),
     ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
     ...(partialOperands.length > 0 ? [`partial operands over ${partialOperands.join(',')}`] : []),
-    ...(owed === 'none' ? [] : [owed]),
+    ...(reduction === 'none' ? [] : [reduction]),
   ];
   return parts.join('; ');
 }

@@ -81,7 +81,7 @@ export interface DeviceProfile {
   readonly matmulCeiling: number;
   /** Share of that rate that holds for seconds; left out: that of the device's generation. */
   readonly sustained?: number;
-  /** Share of the fp32 peak that element-wise arithmetic reaches. */
+  /** Share of the fp32 peak that elementwise arithmetic reaches. */
   readonly vectorCeiling: number;
   /** Summed length k at which a matmul reaches half of its ceiling: η ∝ k / (k + k0). */
   readonly halfDepth: number;

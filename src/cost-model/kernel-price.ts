@@ -126,7 +126,7 @@ export interface KernelWork {
   readonly packed?: number;
 }
 
-/** Below this depth, work is element-wise: it runs on vector units, whose rate does not depend on a summed length. */
+/** Below this depth, work is elementwise: it runs on vector units, whose rate does not depend on a summed length. */
 const MATMUL_DEPTH = 4;
 
 /** A matrix–vector product does 2 FLOP for each element it reads, a reduction 1: both on vector units. */

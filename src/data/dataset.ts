@@ -12,7 +12,7 @@ import { type DataFile, openDataFile, type SlicedArray, type TokenType } from '.
 export interface DatasetOptions {
   readonly files: readonly string[];
   readonly inputs: readonly DataInput[];
-  /** The token input that holds the next tokens; null where there is none. */
+  /** The token input that holds the next tokens; null if none. */
   readonly labels: string | null;
   readonly tokenType: TokenType;
 }

@@ -113,7 +113,7 @@ export interface FileTensor {
   /** Per dimension of the weight the file's dimension that it is; null for one of size 1 that the file's tensor lacks. */
   readonly dims: readonly (number | null)[];
   /**
-   * A tensor of the file that has the weight's own form: the result of the operators that were folded; null where there is none.
+   * A tensor of the file that has the weight's own form: the result of the operators that were folded; null if none.
    */
   readonly result: string | null;
   /** Tensors of the file, by the weight's first dimension, which the file does not have: one name for all of them is made up. */

@@ -159,7 +159,9 @@ export type OperatorRole =
   | 'softmax'
   /** Numbers rounded to integers with a scale, and the numbers that such integers represent. */
   | 'quantise'
-  | 'dequantise';
+  | 'dequantise'
+  /** Results differ from run to run: never folded, never merged. */
+  | 'random';
 
 /** How an operator in training differs from evaluation, the form that most files have. */
 export type TrainingForm =

@@ -200,7 +200,7 @@ function checkState(graph: ShardedGraph): readonly Finding[] {
   });
 }
 
-/** The difference between two tensors, one of which becomes the other unchanged, or null if there is none. */
+/** The difference between two tensors, one of which becomes the other unchanged, or null if none. */
 function typeDifference({ mesh }: ShardedGraph, one: ShardedTensor, other: ShardedTensor): string | null {
   if (one.dtype !== other.dtype) return `${one.dtype} and ${other.dtype}`;
   if (!sameShape(one.shape, other.shape)) return `[${one.shape}] and [${other.shape}]`;

@@ -5,8 +5,8 @@
  *   matmuls        a kernel each; layouts that they read or make, casts behind them and sums into accumulators are part of it
  *   attention      forward one kernel, backward one
  *   update         the update of a parameter is one kernel, and makes the copy in 16 bits that matmuls read
- *   element-wise   the remaining nodes of an operator of the model, or of its gradient, are one kernel; in the forward a chain of
- *                  element-wise operators with one reader each is one; a cast belongs to the kernel that makes its operand
+ *   elementwise    the remaining nodes of an operator of the model, or of its gradient, are one kernel; in the forward a chain of
+ *                  elementwise operators with one reader each is one; a cast belongs to the kernel that makes its operand
  *
  * A collective inside breaks a kernel (fused.ts).
  */
@@ -323,7 +323,7 @@ function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionKernel, '
   const [query, key, value] = node.inputs.map((name) => (name === null ? [] : shapeOf(index, name)));
   const [output] = node.outputs;
   if (node.inputs.filter((name) => name !== null).length < 3 || !output) return null;
-  // Attention itself sums over keys; rotary embedding, of the same family, is element-wise.
+  // Attention itself sums over keys; rotary embedding, of the same family, is elementwise.
   if (largestMatmul(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
   const heads = Number(node.attributes['q_num_heads'] ?? node.attributes['num_heads'] ?? query?.[1] ?? 1);
   const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);

@@ -121,7 +121,7 @@ function crossingsOf(stages: readonly ShardedGraph[]): readonly Crossing[] {
       phase,
       tensors: new Set(sharded.nodes.filter(includes).flatMap(readsOf)),
     }));
-    return exchangesOf(sharded).flatMap(({ phase, transfers }): readonly Crossing[] => {
+    return transferPhases(sharded).flatMap(({ phase, transfers }): readonly Crossing[] => {
       const [first] = transfers;
       if (first?.kind !== 'recv') return [];
       const { list, stage: from } = first.transfer;
@@ -139,7 +139,7 @@ function crossingsOf(stages: readonly ShardedGraph[]): readonly Crossing[] {
 }
 
 /** Lists that only send or receive, in every micro-batch. */
-function exchangesOf(sharded: ShardedGraph): readonly ProgramPhase[] {
+function transferPhases(sharded: ShardedGraph): readonly ProgramPhase[] {
   return programPhases(sharded).filter(({ runs, transfers }) => runs === 'micro' && transfers.length > 0);
 }
 

@@ -20,7 +20,7 @@ import {
   type ShardedTensor,
 } from './sharded-graph.js';
 
-/** The stages, of one mesh, with updates on the first rank of some of its axes; themselves where there are none. */
+/** The stages, of one mesh, with updates on the first rank of some of its axes; themselves if none. */
 export function servedByFirst(stages: readonly LoweredStage[], axes: readonly string[] = []): readonly LoweredStage[] {
   if (axes.length === 0) return stages;
   const all = stages[0]?.sharded.mesh.axes ?? [];

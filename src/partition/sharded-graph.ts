@@ -266,6 +266,6 @@ export interface ShardedGraph {
   readonly pipeline?: PipelineStage;
   /** As in the graph. */
   readonly domains?: ReadonlyMap<string, number>;
-  /** By gradient block of the graph: the operator's gradient on a rank's shards that it equals. Left out where there is none. */
+  /** By gradient block of the graph: the operator's gradient on a rank's shards that it equals. Left out if none. */
   readonly gradients?: ReadonlyMap<string, LocalGradient>;
 }

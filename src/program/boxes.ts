@@ -115,7 +115,7 @@ function validPosition(
   return position;
 }
 
-/** The overlap of two boxes, or null if there is none. */
+/** The overlap of two boxes, or null if none. */
 export function sharedBox(one: Box, other: Box): Box | null {
   const offset = one.offset.map((from, axis) => Math.max(from, other.offset[axis] ?? 0));
   const size = offset.map((from, axis) => Math.min(endOf(one, axis), endOf(other, axis)) - from);

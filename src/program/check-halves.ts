@@ -4,7 +4,7 @@
  */
 import type { Instruction, ProgramStage } from './program.js';
 
-/** The first list of a stage whose halves differ, in one sentence; null where there is none. */
+/** The first list of a stage whose halves differ, in one sentence; null if none. */
 export function halvesFlaw({ phases }: ProgramStage): string | null {
   for (const [phase, list] of Object.entries(phases)) {
     if (list.every(({ half }) => half === undefined)) continue;

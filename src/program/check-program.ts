@@ -26,7 +26,7 @@ import type {
 import { canReduce } from './reduce.js';
 import { endlessWait, type TransferEnd } from './rendezvous.js';
 
-/** The first problem with a program of the right form, in one sentence, or null if there is none. */
+/** The first problem with a program of the right form, in one sentence, or null if none. */
 export function checkProgram(program: Program): string | null {
   try {
     checkMesh(program);
@@ -48,7 +48,7 @@ export function checkProgram(program: Program): string | null {
     return (
       checkTypes(program) ??
       checkMemoryPlaces(program) ??
-      endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)))
+      endlessWait(program.stages.map((_, stage) => transfersOf(program, stage)))
     );
   } catch (error) {
     if (error instanceof Flaw) return error.message;
@@ -281,7 +281,7 @@ function checkPhase(
 }
 
 /** Sends and receives of a stage in a step, in order. */
-function exchangesOf({ stages, schedule }: Program, stage: number): readonly TransferEnd[] {
+function transfersOf({ stages, schedule }: Program, stage: number): readonly TransferEnd[] {
   const { phases } = stages[stage] as ProgramStage;
   const ends = new Map(Object.entries(phases).map(([phase, list]) => [phase, endsIn(phase, list)]));
   return schedule

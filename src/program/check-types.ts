@@ -8,7 +8,7 @@ import { shardCount, stageAxes, subAxesOf } from './mesh.js';
 import type { Instruction, Program, ProgramAxis, ProgramStage, ProgramWeight } from './program.js';
 import { typeText, typeTextIn, weightType } from './tensor-type.js';
 
-/** The first problem with the types of a program whose names all refer to something, or null if there is none. */
+/** The first problem with the types of a program whose names all refer to something, or null if none. */
 export function checkTypes(program: Program): string | null {
   const axes = stageAxes(program.mesh, program.stages.length);
   for (const [index, stage] of program.stages.entries()) {

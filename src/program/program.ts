@@ -57,7 +57,7 @@ export interface ProgramValue {
 export interface ProgramLayout {
   readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
   readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
-  /** Padding, per dimension: parts that multiply to the padded size, and how much of each is valid; null where there is none. */
+  /** Padding, per dimension: parts that multiply to the padded size, and how much of each is valid; null if none. */
   readonly extents?: readonly (readonly { readonly size: number; readonly valid: number }[] | null)[];
   /** Where positions are in another order than the model's: the tensor in that order is sharded. Left out where none are. */
   readonly order?: TensorOrder;
@@ -73,7 +73,7 @@ export interface ProgramTensor {
   readonly lifetime: Lifetime;
   /** Where ranks have it; the device's memory where it is left out. */
   readonly place?: OuterMemory;
-  /** Axes along which ranks hold values that are not parts of one tensor; left out where there are none. */
+  /** Axes along which ranks hold values that are not parts of one tensor; left out if none. */
   readonly varying?: readonly string[];
   /** For rows that a rank sends to the next, or has received: their position. */
   readonly border?: Border;

@@ -1,5 +1,5 @@
 /**
- * @file Combining partial values: the element-wise sum, maximum or minimum of several blocks.
+ * @file Combining partial values: the elementwise sum, maximum or minimum of several blocks.
  *
  * Blocks are combined in the order given, so that all ranks that combine the same blocks get the same bits.
  * Sixteen-bit floats are accumulated in float32 and rounded once; integers wrap; for bool, sum and max are *or*, min is
@@ -17,7 +17,7 @@ export function canReduce(dtype: DType): boolean {
 
 /**
  * Writes the reduction of `blocks` to `target`; all have the same byte length, a whole number of elements.
- * `target` may be one of the blocks' own memory only at the same place (element-wise, it is read before it is written).
+ * `target` may be one of the blocks' own memory only at the same place (elementwise, it is read before it is written).
  * Throws for a dtype that cannot be combined (`canReduce`).
  */
 export function reduceBlocks(

@@ -11,7 +11,7 @@ export interface SegmentSource {
   /** For errors. */
   readonly file: string;
   readonly model: Uint8Array;
-  /** Reads an equal model in plainer operators, for a device that lacks some of its kernels; left out where there is none. */
+  /** Reads an equal model in plainer operators, for a device that lacks some of its kernels; left out if none. */
   readonly plain?: () => Promise<Uint8Array>;
   /** Names inside the model, in the order in which values are passed and returned. */
   readonly inputs: readonly string[];

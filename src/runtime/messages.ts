@@ -70,7 +70,7 @@ export interface RankSetup {
   readonly emulation: Emulation | null;
   /** Bytes that its device may hold; null for no limit. */
   readonly memory: number | null;
-  /** The session's own folder for tensors that are stored on disk; null where there are none. */
+  /** The session's own folder for tensors that are stored on disk; null if none. */
   readonly offloadFolder: string | null;
   readonly delays: Delays | null;
   readonly fault: Fault | null;

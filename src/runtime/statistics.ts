@@ -17,7 +17,7 @@ export interface KindStatistics {
 /** One rank; times, counts and bytes are of one step, or the mean of several (`meanStatistics`). */
 export interface RankStatistics {
   readonly computeSeconds: number;
-  /** Operands that went to the device's process and results that came back; left out where there is none. */
+  /** Operands that went to the device's process and results that came back; left out if none. */
   readonly copySeconds?: number;
   /** Copying and reducing, without waiting. */
   readonly communicateSeconds: number;
@@ -28,7 +28,7 @@ export interface RankStatistics {
   readonly bytesCommunicated: number;
   /** Peak so far, over all instructions, of weights, live tensors, a segment's results, and communication buffers. */
   readonly peakBytes: number;
-  /** Bytes that it held in other memories, and moved there and back; left out where there are none. */
+  /** Bytes that it held in other memories, and moved there and back; left out if none. */
   readonly outside?: OutsideStatistics;
   /** `compute`, `copy`, `feed`, `send`, `recv`, and each kind of collective (its start and its wait together). */
   readonly byKind: Readonly<Record<string, KindStatistics>>;

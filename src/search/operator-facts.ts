@@ -77,7 +77,7 @@ export function operatorFactsOf(graph: Graph, { sp = 1, ep = 1, ...methods }: Re
   };
 }
 
-/** Operators whose results are quantised, directly or after element-wise operators and other views of them. */
+/** Operators whose results are quantised, directly or after elementwise operators and other views of them. */
 function roundedOperators(graph: Graph): ReadonlySet<Node> {
   const quantised = graph.nodes.filter((node) => operatorRole(node) === 'quantise');
   if (quantised.length === 0) return new Set();

@@ -81,7 +81,7 @@ export class PinPricing {
     await this.solve(new Map());
   }
 
-  /** The cheapest assignment in which the first operator has another placement; null where there is none. */
+  /** The cheapest assignment in which the first operator has another placement; null if none. */
   async alone(alikeOperators: AlikeOperators): Promise<Otherwise | null> {
     const [first] = this.factorsOf.get(alikeOperators) ?? [];
     const own = placementKey(alikeOperators.strategy);

@@ -232,7 +232,7 @@ interface Visit {
 }
 
 /**
- * The cheapest route through a space that beats `rival`; null where there is none. A state that is reached more cheaply
+ * The cheapest route through a space that beats `rival`; null if none. A state that is reached more cheaply
  * after it was expanded is expanded again, so the bound need only be a lower bound.
  */
 function search(space: Space, from: Layout, to: Layout, request: RouteRequest, rival: Route | null): Route | null {

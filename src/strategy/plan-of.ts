@@ -262,7 +262,7 @@ function scheduleOf(
   };
 }
 
-/** Recomputation settings that no operator states; left out where there are none. */
+/** Recomputation settings that no operator states; left out if none. */
 function recomputeOf(recomputed: SearchResult['recomputed'], gathersAgain?: true): Pick<PlanSchedule, 'recompute'> {
   const { acrossLayers = false, exceptLast = false } = recomputed ?? {};
   const recompute = {

@@ -47,7 +47,8 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     'models/mlp.onnx --bucket 25MB',
     2,
-    'error[bad-option]: --bucket applies to gradients and to weights that --zero 3 shards, and neither --train nor --zero 3 is given',
+    'error[bad-option]: --bucket applies to gradients and to weights that --zero 3 shards, ' +
+      'and neither --train nor --zero 3 is given',
     'add --train or --zero 3, or leave it out',
   ],
   [

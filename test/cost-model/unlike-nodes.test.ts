@@ -1,6 +1,6 @@
 /**
- * @file Clusters whose nodes differ: a stage of a lowered pipeline takes as long as it takes on a cluster of its own nodes, in the
- * price, in the timeline and in reports.
+ * @file Clusters whose nodes differ: a stage of a lowered pipeline takes as long as it takes on a cluster of its own nodes, in
+ * the price, in the timeline and in reports.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -20,7 +20,8 @@ const PUBLISHED: readonly (readonly [text: string, millions: number])[] = [
   ['hybrid', 8100],
   ['hybrid:pattern=MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME,hidden=2688,kv_heads=2,state_heads=64', 31600],
   [
-    'hybrid:pattern=MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME,kv_heads=2,experts=512,topk=22,expert_ffn=2688,shared=5376,latent=1024',
+    'hybrid:pattern=MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME' +
+      ',kv_heads=2,experts=512,topk=22,expert_ffn=2688,shared=5376,latent=1024',
     120600,
   ],
   ['resnet:layers=50', 25.5],

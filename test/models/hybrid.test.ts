@@ -24,7 +24,8 @@ const slow = slowTests(test);
 
 const CLUSTER = parseCluster('1x8:h100-sxm-80', undefined);
 const TEXT =
-  'hybrid:pattern=M*-E,hidden=32,heads=4,kv_heads=2,head_width=8,ffn=64,state_width=16,state=8,groups=2,chunk=8,experts=4,topk=2,expert_ffn=16,shared=32,latent=16,vocab=64,seq=16';
+  'hybrid:pattern=M*-E,hidden=32,heads=4,kv_heads=2,head_width=8,ffn=64,state_width=16,state=8,groups=2,' +
+  'chunk=8,experts=4,topk=2,expert_ffn=16,shared=32,latent=16,vocab=64,seq=16';
 
 function sizesOf(text: string, batch: number): LanguageModelSizes {
   const { language } = generatedModel(text);
@@ -33,7 +34,8 @@ function sizesOf(text: string, batch: number): LanguageModelSizes {
 }
 
 const GPT_OSS =
-  'moe:layers=2,hidden=32,heads=4,kv_heads=2,head_width=16,ffn=32,experts=4,topk=2,vocab=64,seq=16,window=4,sinks=1,bias=1,clamp=7';
+  'moe:layers=2,hidden=32,heads=4,kv_heads=2,head_width=16,ffn=32,experts=4,topk=2,vocab=64,' +
+  'seq=16,window=4,sinks=1,bias=1,clamp=7';
 
 for (const [isSlow, text, degrees, isTraining] of [
   [true, TEXT, { tp: 2 }, true],
@@ -115,7 +117,8 @@ test('nor does what is live while it infers, but for the states at the ends of c
 
 test('experts of a latent width are sent tokens of that width', async (t) => {
   const sent = async (latent: number) => {
-    const text = `hybrid:pattern=EE,hidden=256,heads=4,kv_heads=4,head_width=64,experts=8,topk=2,expert_ffn=128,shared=0,latent=${latent},vocab=256,seq=512`;
+    const experts = `experts=8,topk=2,expert_ffn=128,shared=0,latent=${latent}`;
+    const text = `hybrid:pattern=EE,hidden=256,heads=4,kv_heads=4,head_width=64,${experts},vocab=256,seq=512`;
     const { ep } = priceStep(
       await modelWork(sizesOf(text, 1), 1, CLUSTER),
       trained({ dp: 8, ep: 8 }),

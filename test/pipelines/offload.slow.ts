@@ -1,8 +1,8 @@
 /**
- * @file Every part that can be kept outside of the devices, in each memory, on data, tensor and pipeline parallel ranks (each two
- * of these together in some plan) and under every second schedule: losses of some steps and the state behind them are bit for bit those
- * of the program that keeps all on its devices (which a few steps show as well as many), and what is kept and moved is what is
- * predicted.
+ * @file Every part that can be kept outside of the devices, in each memory, on data, tensor and pipeline parallel ranks (each
+ * two of these together in some plan) and under every second schedule: losses of some steps and the state behind them are bit
+ * for bit those of the program that keeps all on its devices (which a few steps show as well as many), and what is kept and
+ * moved is what is predicted.
  */
 import test from 'ava';
 import { OUTER_MEMORIES } from '../../src/ir/graph.js';

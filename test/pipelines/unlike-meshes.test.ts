@@ -11,7 +11,7 @@ import { explainOperator } from '../../src/api/explanations/explain-operator.js'
 import { processGroups } from '../../src/api/groups.js';
 import { type CompileOptions, compile } from '../../src/api/index.js';
 import { lowerPlan } from '../../src/api/planning/lower-plan.js';
-import { compiledExchanges } from '../../src/api/reports/exchanges.js';
+import { compiledCommunication } from '../../src/api/reports/rank-communication.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { mindSporeStrategy } from '../../src/strategy/mindspore/export.js';
 import { placePlan } from '../../src/strategy/placed-operators.js';
@@ -106,7 +106,7 @@ test('experts lie on ranks of the stages that say so, in plan, program and group
       plan.meshes?.map((axes) => axes.map(({ axis, size }) => `${axis} ${size}`).join()),
       ['dp 1,tp 2', 'dp 2,tp 1,ep 2'],
     );
-    const { degrees, order, stages } = await compiledExchanges(output, 2);
+    const { degrees, order, stages } = await compiledCommunication(output, 2);
     t.deepEqual(processGroups(degrees, order, stages).groups.ep, [[0], [1], [2, 3]]);
     const { lowered } = lowerPlan(plan, (await openCompiled(output)).planned.graph);
     const exchanges = lowered.map(({ sharded }) =>
@@ -133,7 +133,7 @@ test('groups, explanations and MindSpore files are of the mesh of each stage', a
         [1, 4],
       ],
     );
-    const { degrees, order, stages } = await compiledExchanges(output, 5);
+    const { degrees, order, stages } = await compiledCommunication(output, 5);
     const { groups } = processGroups(degrees, order, stages);
     t.deepEqual(groups.tp, [
       [0, 1],

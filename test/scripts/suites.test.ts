@@ -1,6 +1,6 @@
 /**
- * @file `npm run test:all` runs again just those test files that do more there (scripts/suites.mjs), and of those that only add slow
- * tests just these.
+ * @file `npm run test:all` runs again just those test files that do more there (scripts/suites.mjs), and of those that only add
+ * slow tests just these.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

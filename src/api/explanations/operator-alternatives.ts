@@ -231,9 +231,14 @@ export function explainedStrategy(
   { axes, pieces = {}, partialOperands, pending }: Strategy,
   mesh: Mesh,
 ): ExplainedStrategy {
-  const owed = pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind;
+  const reduction = pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind;
   const named = Object.entries(axes).map(([factor, names]) => [factor, namesOn(mesh, names)] as const);
-  return { axes: Object.fromEntries(named), pieces, carried: namesOn(mesh, partialOperands?.axes ?? []), owed };
+  return {
+    axes: Object.fromEntries(named),
+    pieces,
+    carried: namesOn(mesh, partialOperands?.axes ?? []),
+    owed: reduction,
+  };
 }
 
 export function fragmentSeconds(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {

@@ -83,7 +83,7 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 }
 
 /**
- * tp does not shard operators along the sequence, norms along the dimensions that they sum over, or the element-wise operators
+ * tp does not shard operators along the sequence, norms along the dimensions that they sum over, or the elementwise operators
  * before a norm (sums into the residual stream). The price of steps with Megatron's sequence parallelism computes these savings,
  * starting from a plan without it.
  */
@@ -105,7 +105,7 @@ export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 const NORMED: ReadonlySet<FactorKind> = new Set(['expanded', 'whole']);
 
 /**
- * For each norm, the factors that it sums over; for each element-wise operator whose result leads to a norm, the factors of the
+ * For each norm, the factors that it sums over; for each elementwise operator whose result leads to a norm, the factors of the
  * same dimensions.
  */
 function neededUnsharded(graph: Graph): ReadonlyMap<Node, readonly string[]> {

@@ -1,5 +1,5 @@
 /**
- * @file Element-wise products that are added, in one pass over memory: torch's `add` with a factor, and `addcmul`. The cost of a
+ * @file Elementwise products that are added, in one pass over memory: torch's `add` with a factor, and `addcmul`. The cost of a
  * parameter's update is its passes over memory.
  *
  *     t = a * 0.1; y + t                 torch.add(y, a, alpha=0.1)

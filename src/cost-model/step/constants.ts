@@ -22,7 +22,7 @@ export function generationOf({ peakFlops }: DeviceSpec): Generation {
 export interface SoftwareProfile {
   /** Host seconds per kernel: the floor below which kernels cannot follow each other. */
   readonly hostSeconds: number;
-  /** Passes over memory of element-wise work, compared with one kernel per operator of the graph. */
+  /** Passes over memory of elementwise work, compared with one kernel per operator of the graph. */
   readonly passes: number;
 }
 

@@ -16,7 +16,7 @@ export interface Live {
 }
 
 /**
- * Live elements of each part that runs in the forward, by its name. Results of a scan's element-wise work that only the scan
+ * Live elements of each part that runs in the forward, by its name. Results of a scan's elementwise work that only the scan
  * reads stay inside its matmuls' kernels.
  */
 export function liveTensors(

@@ -35,7 +35,7 @@ export function traffic(graph: StepGraph, nodes: readonly ComputeNode[]): number
 }
 
 /**
- * Chains of element-wise groups where each has one reader: traffic of the whole chain, charged to its last group (the
+ * Chains of elementwise groups where each has one reader: traffic of the whole chain, charged to its last group (the
  * others get 0).
  */
 export function chainTraffic(

@@ -167,7 +167,7 @@ export class PhasePricing {
     if (recompute === 'none') return NOTHING;
     if (recompute === 'full') return this.phase(part.forward);
     if (recompute === 'selective') return this.phase(part.forward.filter(({ kind }) => kind === 'attention'));
-    // Every second matmul and all element-wise work (torch's selective checkpointing by operator); attention is saved.
+    // Every second matmul and all elementwise work (torch's selective checkpointing by operator); attention is saved.
     const matmuls = this.phase(part.forward.filter(({ kind }) => kind === 'matmul'));
     return plus(this.phase(part.forward.filter(({ kind }) => kind === 'memory')), matmuls, 0.5);
   }

@@ -1,7 +1,7 @@
 /**
  * @file From the sharded graph of a training step to its kernels. Operators of one group and phase that are not matmuls run
  * as one kernel, whose traffic is its operands and results; layout changes that only feed matmuls or attention cost nothing,
- * since their kernels read strided operands; chains of element-wise groups with one reader are one kernel, as every
+ * since their kernels read strided operands; chains of elementwise groups with one reader are one kernel, as every
  * framework's fused bias, activation and dropout are.
  */
 import { isFloating } from '../../ir/dtype.js';
@@ -27,7 +27,7 @@ import { type ModelWork, NO_WORK, type PartWork, type StepWork } from './work.js
 export type PartOf = (group: string) => string;
 
 /**
- * Whether an operator group belongs to a scan: matmuls whose kernels do the element-wise work between them, and recompute the
+ * Whether an operator group belongs to a scan: matmuls whose kernels do the elementwise work between them, and recompute the
  * forward's results in the backward, as those for state-space layers do (Dao and Gu 2024).
  */
 export type InScan = (group: string) => boolean;

@@ -185,7 +185,7 @@ class Backpropagation {
     for (const [index, part] of block.gradients.entries()) if (part !== null) this.handBack(node, index, part);
   }
 
-  /** The sum of the gradients from a tensor's readers; null where there are none. Kept, so that it is made once. */
+  /** The sum of the gradients from a tensor's readers; null if none. Kept, so that it is made once. */
   private gradientOf(tensor: string, maker: Node | null): string | null {
     const [first, ...others] = this.parts.get(tensor) ?? [];
     if (first === undefined) return null;

@@ -106,7 +106,7 @@ function inParts(
     groups === 1 ? (given[2][0] as string) : write.add(at(given[0]), node, given[1], given[2], given[3] ?? {});
   const swapped = [1, 0, ...type.shape.slice(1).map((_, axis) => axis + 2)];
   const apart = add('apart', 'Reshape', [data], { shape: [groups, batch / groups, channels, ...positions] });
-  const transposed = add('turned', 'Transpose', [apart], { perm: swapped });
+  const transposed = add('transposed', 'Transpose', [apart], { perm: swapped });
   const beside = add('beside', 'Reshape', [transposed], { shape: [batch / groups, groups * channels, ...positions] });
   const each = (vector: string) => {
     const copies = add(`${vector}/copies`, 'Expand', [vector], { shape: [groups, channels] });

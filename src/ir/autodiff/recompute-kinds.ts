@@ -71,7 +71,7 @@ function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node>
   for (const node of nodes)
     for (const name of new Set(node.inputs)) readers.set(name, [...(readers.get(name) ?? []), node]);
   const ofActivations = (node: Node) => isMatmul(node) && !node.inputs.some((name) => name && graph.weights.has(name));
-  /** Operators from a Softmax to the matmuls of activations on one side of it, these included; empty where there are none. */
+  /** Operators from a Softmax to the matmuls of activations on one side of it, these included; empty if none. */
   const reach = (from: Node, next: (node: Node) => readonly Node[]): readonly Node[] => {
     const found = new Set<Node>();
     const waiting = [...next(from)];

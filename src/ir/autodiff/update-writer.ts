@@ -1,5 +1,5 @@
 /**
- * @file Writing the operators of an update: arithmetic on scalars, and for each weight a block of element-wise arithmetic, in the
+ * @file Writing the operators of an update: arithmetic on scalars, and for each weight a block of elementwise arithmetic, in the
  * phase `update`, once per step.
  */
 import { BLOCK_DOMAIN, type BlockKind } from '../blocks/block.js';

@@ -2,7 +2,7 @@
  * @file The update of one weight: SGD with momentum and Nesterov's variant, Adam, AdamW (Loshchilov and Hutter 2019), LAMB (You
  * et al. 2020), each as PyTorch computes it. Moments are state: each step reads the moments of the step before.
  *
- * All element-wise operators on a weight, its gradient and its moments are one block (blocks/block.ts): accelerators run it as
+ * All elementwise operators on a weight, its gradient and its moments are one block (blocks/block.ts): accelerators run it as
  * one kernel, which reads each of them once and writes the new values. LAMB's two norms split it in two.
  */
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';

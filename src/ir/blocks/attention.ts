@@ -86,7 +86,7 @@ export interface Softmax {
   readonly probabilities: string;
   readonly axis: number;
   readonly nodes: readonly Node[];
-  /** An additional score in each row's sum; null if there is none. */
+  /** An additional score in each row's sum; null if none. */
   readonly sink: Sink | null;
 }
 

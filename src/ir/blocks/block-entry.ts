@@ -3,32 +3,19 @@
  */
 
 import type { Graph, TensorType } from '../graph.js';
-import type { OperatorEntry, OperatorFamily, OperatorView } from '../operator.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
 import { familyPrecision } from '../ops/entry.js';
 import { remembered } from '../remembered.js';
-import { BLOCK_DOMAIN, type BlockKind } from './block.js';
+import { BLOCK_DOMAIN, BLOCK_KINDS } from './block.js';
 import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 import { rememberedRule } from './remembered-rule.js';
 import { streamedBlock } from './streamed.js';
-
-const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
-  Attention: 'attention',
-  LayerNormalization: 'normalisation',
-  RMSNormalization: 'normalisation',
-  BatchNormalization: 'normalisation',
-  Gelu: 'elementwise',
-  SwiGLU: 'elementwise',
-  RotaryEmbedding: 'elementwise',
-  CrossEntropy: 'loss',
-  Rounding: 'elementwise',
-  OptimizerUpdate: 'elementwise',
-};
 
 /** The entries, given how inner operators are looked up. Their functions need a view with a body. */
 export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
   const ruleOfBody = rememberedRules(find);
   const flopsOfBody = remembered((body: Graph) => flopsOf(body, find));
-  const kinds = Object.entries(FAMILIES).flatMap(([kind, family]) => [
+  const kinds = Object.entries(BLOCK_KINDS).flatMap(([kind, { family }]) => [
     [kind, family] as const,
     [`${kind}Gradient`, family] as const,
   ]);

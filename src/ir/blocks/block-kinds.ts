@@ -3,28 +3,14 @@
  * a block by itself.
  */
 import type { Node } from '../graph.js';
-import { BLOCK_DOMAIN, type BlockKind } from './block.js';
+import { BLOCK_DOMAIN, BLOCK_KINDS, type BlockKind } from './block.js';
 
-/** Operators of ONNX and of com.microsoft that are such a block by themselves. */
-const SINGLE: Readonly<Record<string, BlockKind>> = {
-  Attention: 'Attention',
-  MultiHeadAttention: 'Attention',
-  GroupQueryAttention: 'Attention',
-  LayerNormalization: 'LayerNormalization',
-  SkipLayerNormalization: 'LayerNormalization',
-  RMSNormalization: 'RMSNormalization',
-  BatchNormalization: 'BatchNormalization',
-  SimplifiedLayerNormalization: 'RMSNormalization',
-  SkipSimplifiedLayerNormalization: 'RMSNormalization',
-  Gelu: 'Gelu',
-  FastGelu: 'Gelu',
-  BiasGelu: 'Gelu',
-  RotaryEmbedding: 'RotaryEmbedding',
-  SoftmaxCrossEntropyLoss: 'CrossEntropy',
-};
+const SINGLE: ReadonlyMap<string, BlockKind> = new Map(
+  Object.entries(BLOCK_KINDS).flatMap(([kind, { operators = [] }]) => operators.map((op) => [op, kind as BlockKind])),
+);
 
 /** The kind of a node; null for plain operators and for gradients of blocks. */
 export function blockKindOf(node: Node): BlockKind | null {
   if (node.domain === BLOCK_DOMAIN) return node.op.endsWith('Gradient') ? null : (node.op as BlockKind);
-  return Object.hasOwn(SINGLE, node.op) ? (SINGLE[node.op] ?? null) : null;
+  return SINGLE.get(node.op) ?? null;
 }

@@ -2,21 +2,7 @@
  * @file Names for a block's factors, as the field has them: an attention's are b, h, s, t, e, f.
  */
 import type { Graph } from '../graph.js';
-
-/**
- * By kind and operand (results after operands, `-1` the first result): names of its dimensions, from the last one back.
- * Dimensions in front of those named are `b` and, further out, numbered. Kinds that are not here have
- * a0, a1, … as element-wise operators have.
- */
-const NAMES: Readonly<Record<string, Readonly<Record<number, readonly string[]>>>> = {
-  Attention: { [-1]: ['f', 's', 'h'], 0: ['e', 's', 'h'], 2: ['f', 't', 'h'] },
-  LayerNormalization: { 0: ['d', 's'] },
-  RMSNormalization: { 0: ['d', 's'] },
-  Gelu: { 0: ['n', 's'] },
-  SwiGLU: { 0: ['n', 's'] },
-  RotaryEmbedding: { 0: ['e'] },
-  CrossEntropy: { 0: ['v', 's'] },
-};
+import { BLOCK_KINDS, type BlockKind } from './block.js';
 
 /**
  * Every atom's name, unique in the block. Parts of one dimension beyond the first take the letter that follows heads (`g`)
@@ -38,7 +24,7 @@ export function blockFactorNames<Atom extends object>(
     names.set(atom, name);
   };
   // A gradient reads what its block reads; its results are in the operands' shapes.
-  const wanted = NAMES[kind.replace(/Gradient$/, '')];
+  const wanted = BLOCK_KINDS[kind.replace(/Gradient$/, '') as BlockKind].factors;
   if (!wanted) {
     for (const name of body.inputs)
       for (const [axis, atoms] of dims(name).entries()) for (const atom of atoms) give(atom, `a${axis}`);

@@ -9,7 +9,7 @@ import { viewOf } from '../view.js';
 
 const OPERATORS: ReadonlySet<string> = new Set(expertEntries.map(({ op, domain }) => `${domain}:${op}`));
 
-/** The graph without these operators, except for unproven forms of them; the graph itself where there are none. */
+/** The graph without these operators, except for unproven forms of them; the graph itself if none. */
 export function expandExperts(graph: Graph): Graph {
   if (!graph.nodes.some(({ op, domain }) => OPERATORS.has(`${domain}:${op}`))) return graph;
   const tensors = new Map<string, TensorType>(graph.tensors);

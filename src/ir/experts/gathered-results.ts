@@ -15,7 +15,7 @@ import { ruleOf, viewOf } from '../view.js';
 import { readingNodes } from './align-experts.js';
 import { expertCounts } from './find-experts.js';
 
-/** The graph with sums over experts in place of gathered results; the graph itself where there are none. */
+/** The graph with sums over experts in place of gathered results; the graph itself if none. */
 export function sumGathered(graph: Graph): Graph {
   const gathers = graph.nodes.filter(({ op, domain }) => op === 'GatherElements' && domain === '');
   if (gathers.length === 0) return graph;

@@ -11,7 +11,7 @@ import { ForwardWriter } from '../passes/forward-writer.js';
 import { ExpertWriter } from './expert-writer.js';
 import { type ExpertBlock, findExperts } from './find-experts.js';
 
-/** The graph with sums over experts in place of gathered weights; the graph itself where there are none. */
+/** The graph with sums over experts in place of gathered weights; the graph itself if none. */
 export function sumGatheredWeights(graph: Graph): Graph {
   const blocks = findExperts(graph).filter(({ choice }) => choice !== null);
   if (blocks.length === 0) return graph;

@@ -16,7 +16,7 @@ import { type Aligned, type AlignedNode, Alignment, type Readers, readingNodes }
 import { type GatedTerm, sumsOf } from './gated-terms.js';
 import { stackedWeight } from './stacked-weight.js';
 
-/** The graph with all experts stacked that are made alike; the graph itself where there are none. */
+/** The graph with all experts stacked that are made alike; the graph itself if none. */
 export function stackExperts(graph: Graph, identities: readonly IdentityUse[] = []): Graph {
   const alignment = new Alignment(graph);
   const readers = readingNodes(graph);

@@ -1,5 +1,5 @@
 /**
- * @file Gradients of element-wise operators of several operands: formulas over the broadcast shape, summed back to the shape of
+ * @file Gradients of elementwise operators of several operands: formulas over the broadcast shape, summed back to the shape of
  * each operand before the broadcast. Ties and kinks follow PyTorch.
  */
 import { unaryGradients } from './activation-gradient.js';
@@ -130,7 +130,7 @@ const remainder = shares(GRAD, (at) => {
 const TESTS = ['Equal', 'Less', 'LessOrEqual', 'Greater', 'GreaterOrEqual'];
 const BITS = ['BitShift', 'And', 'Or', 'Xor', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor'];
 
-/** Gradients of ONNX's element-wise operators, by operator. */
+/** Gradients of ONNX's elementwise operators, by operator. */
 export const elementwiseGradients: GradientTable = {
   ...unaryGradients,
   Add: toAll(() => 'grad0'),

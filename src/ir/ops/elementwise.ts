@@ -1,5 +1,5 @@
 /**
- * @file Element-wise operators: a table row each. All dimensions pass, operands broadcast; rows differ in the
+ * @file Elementwise operators: a table row each. All dimensions pass, operands broadcast; rows differ in the
  * result's dtype, the operand sets in which the operator is linear, and the work per element.
  */
 import type { DType } from '../dtype.js';
@@ -138,6 +138,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'Dropout',
     family: 'elementwise',
+    role: 'random',
     attributes: { seed: 'int' },
     infer: (view) =>
       [operand(view, 0), { dtype: 'bool' as const, shape: operand(view, 0).shape }].slice(0, view.outputCount),

@@ -1,5 +1,5 @@
 /**
- * @file ONNX Runtime's fused element-wise operators (domain com.microsoft): an activation, with the bias before it.
+ * @file ONNX Runtime's fused elementwise operators (domain com.microsoft): an activation, with the bias before it.
  */
 import type { OperatorEntry } from '../operator.js';
 import { biasGelu, erfGeluDerivative, quickGelu, tanhGeluDerivative } from './activation-gradient.js';

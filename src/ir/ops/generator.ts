@@ -140,6 +140,7 @@ const entries: readonly OperatorEntry[] = [
     entry({
       op,
       family: 'generator',
+      role: 'random',
       ...(op === 'Bernoulli' ? {} : { until: 21 }),
       infer: (view) => {
         const type = operand(view, 0);
@@ -157,6 +158,7 @@ const entries: readonly OperatorEntry[] = [
     entry({
       op,
       family: 'generator',
+      role: 'random',
       until: 21,
       infer: (view) => [{ dtype: dtypeAttribute(view, 'dtype', 'float32'), shape: neededIntegers(view, 'shape') }],
       rule: ' -> *y!',

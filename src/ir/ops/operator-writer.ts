@@ -146,7 +146,7 @@ function withoutRenames(written: WrittenOperators): WrittenOperators {
 
 type Term = string | number;
 
-/** Element-wise arithmetic: each method adds one operator and returns its result's name. Numbers become scalars. */
+/** Elementwise arithmetic: each method adds one operator and returns its result's name. Numbers become scalars. */
 export class Arithmetic {
   constructor(
     readonly write: OperatorWriter,

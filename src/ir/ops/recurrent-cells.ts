@@ -23,7 +23,7 @@ export interface Direction {
   /** [G, X] and [G, H] */
   readonly w: string;
   readonly r: string;
-  /** Biases of inputs and of states, [G] each; null if there are none. */
+  /** Biases of inputs and of states, [G] each; null if none. */
   readonly biases: readonly [string, string] | null;
   /** The states before each step, [T, N, H]. */
   readonly before: string;

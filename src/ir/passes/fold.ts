@@ -273,7 +273,7 @@ export class ConstantFolder {
     return true;
   }
 
-  /** The tensor of the file that a constant is after its dimensions were moved; null where there is none, or none was moved. */
+  /** The tensor of the file that a constant is after its dimensions were moved; null if none, or none was moved. */
   fileTensorOf(constant: Constant): FileTensor | null {
     return fileTensor(constant, (each) => this.types.get(each)?.shape ?? null);
   }

@@ -51,7 +51,7 @@ export function liftMatMul(graph: Graph): Graph {
 
 interface FlattenChain {
   readonly flatten: Node;
-  /** The MatMul and the element-wise operators after it. */
+  /** The MatMul and the elementwise operators after it. */
   readonly nodes: readonly Node[];
   readonly unflatten: Node;
 }
@@ -111,7 +111,7 @@ function unflattens(graph: Graph, node: Node, flat: string): boolean {
   return shape.length > 2 && shape.at(-1) === typeOf(graph, flat).shape[1];
 }
 
-/** Whether it is element-wise, and all other operands are vectors over the last dimension. */
+/** Whether it is elementwise, and all other operands are vectors over the last dimension. */
 function worksByRow(graph: Graph, node: Node, operand: string): boolean {
   if (entryOf(node.op, node.domain)?.family !== 'elementwise' || node.outputs.length !== 1) return false;
   return node.inputs.every((input) => input === null || input === operand || typeOf(graph, input).shape.length <= 1);

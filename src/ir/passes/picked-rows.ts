@@ -36,7 +36,7 @@ interface FollowedRows {
   /** The dimension of the mask that rows are positions of; null where they are its cells, row-major. */
   readonly along: number | null;
   readonly axis: number;
-  /** A tensor by cells that rows along a dimension are multiplied by; null where there is none. */
+  /** A tensor by cells that rows along a dimension are multiplied by; null if none. */
   readonly gate: string | null;
 }
 
@@ -81,7 +81,7 @@ export class PickedRows {
     if (places) throw places.refusal;
   }
 
-  /** Nodes that replace a node with such rows; null where there are none, or `follow` handles it once its types are known. */
+  /** Nodes that replace a node with such rows; null if none, or `follow` handles it once its types are known. */
   async rewrite(node: SourceNode, refusal: () => AutoparError): Promise<Replacement> {
     if (node.domain !== '' || this.isKnown(node)) return null;
     if (node.op === 'NonZero') return this.begin(node, refusal);

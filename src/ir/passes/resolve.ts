@@ -27,7 +27,7 @@ import { type ParameterForm, readsParameters, rearranges, turnsParameter } from 
 import { convertOpset } from './opset.js';
 import { PickedRows } from './picked-rows.js';
 import { gatherNode, repeatedElements } from './repeated-elements.js';
-import { RANDOM, ResolvedOperators } from './resolved-operators.js';
+import { ResolvedOperators } from './resolved-operators.js';
 import type { Producer, RewriteContext } from './rewrite.js';
 import { sequenceRewrites } from './sequences.js';
 import { rewriteSubgraphs } from './subgraphs.js';
@@ -212,9 +212,9 @@ class ResolveWalk {
     const name = node.name || node.op;
     const values = node.inputs.map((input) => (input === null ? null : this.valueNamed(input)));
     const constants = constantsOf(values);
-    const constant =
-      constants !== null && !RANDOM.has(node.op) && constants.every((item) => item === null || item.present);
     const entry = entryOf(node.op, node.domain);
+    const constant =
+      constants !== null && entry?.role !== 'random' && constants.every((item) => item === null || item.present);
     if (!constant && hasDataDependentSize(node.op, node.domain)) throw this.sizeDepends(node);
     const { attributes: given, inputs } = await readConstantInputs(
       node,

@@ -3,25 +3,16 @@
  * replaces the others.
  */
 import type { SourceNode } from '../onnx/model.js';
+import type { OperatorRole } from '../operator.js';
+import { operatorRole } from '../ops/index.js';
 import { attributesKey } from './attributes-key.js';
 import { type DraftOperator, valueKey } from './values.js';
 
-/** Operators whose results differ from run to run: never folded, never merged. */
-export const RANDOM: ReadonlySet<string> = new Set([
-  'Bernoulli',
-  'Multinomial',
-  'RandomNormal',
-  'RandomNormalLike',
-  'RandomUniform',
-  'RandomUniformLike',
-  'Dropout',
-]);
-
 /**
- * ONNX Runtime computes in integers where every operand has a DequantizeLinear of its own: on ranks that need different parts of
- * one tensor it is the integers that are resharded.
+ * Random operators would draw alike. ONNX Runtime computes in integers where every operand has a DequantizeLinear of its own: on
+ * ranks that need different parts of one tensor it is the integers that are resharded.
  */
-const NEVER_MERGED: ReadonlySet<string> = new Set([...RANDOM, 'DequantizeLinear']);
+const NEVER_MERGED: ReadonlySet<OperatorRole | undefined> = new Set(['random', 'dequantise']);
 
 export class ResolvedOperators {
   private readonly kept: DraftOperator[] = [];
@@ -92,7 +83,7 @@ export class ResolvedOperators {
 
 /** A text that is equal exactly for operators that compute the same; null for operators that are never merged. */
 function keyOf(node: SourceNode, { attributes, inputs }: Pick<DraftOperator, 'attributes' | 'inputs'>): string | null {
-  if (NEVER_MERGED.has(node.op)) return null;
+  if (NEVER_MERGED.has(operatorRole(node))) return null;
   const results = node.outputs.map((name) => (name === null ? 0 : 1)).join('');
   return `${node.domain}:${node.op}(${inputs.map(valueKey).join(',')})${attributesKey(attributes)}/${results}`;
 }

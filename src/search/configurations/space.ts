@@ -17,7 +17,7 @@ export interface ModelFacts {
   readonly layers: number;
   /** Positions that attention goes over; 1 where there is none. */
   readonly sequence: number;
-  /** Heads of attention; null where there is none. */
+  /** Heads of attention; null if none. */
   readonly heads: number | null;
   /** Experts per layer; 1 without. */
   readonly experts: number;

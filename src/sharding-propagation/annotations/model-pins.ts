@@ -211,7 +211,7 @@ function shardsByRank(
   );
 }
 
-/** Per cut: the sub-axes, major to minor, whose coordinates number its parts; null where there are none. */
+/** Per cut: the sub-axes, major to minor, whose coordinates number its parts; null if none. */
 function axesOfCuts(
   cuts: readonly PinnedPiece[],
   shardOf: readonly number[],

@@ -4,7 +4,7 @@
  *     colwise     operators with a weight shard its columns over tp, and so does the bias that follows
  *     rowwise     they sum over tp, and the sum is reduced before anything else is done with it
  *     pairwise    for an MLP or an attention: the first such operators colwise, those that read them rowwise, and so on in turn
- *     sequence    norms and element-wise operators shard the sequence over tp
+ *     sequence    norms and elementwise operators shard the sequence over tp
  *     replicate   nothing is sharded over tp
  *
  * A style leaves everything else free (dp, other operators). It applies to operators of the forward: gradients follow them.
@@ -94,7 +94,7 @@ function colwise(weighted: WeightOperator, styling: Styling): readonly OperatorP
   return [{ kind: 'operator', node: node.name, source, axes: { [column]: tp }, eitherPiece: [column] }, ...biases];
 }
 
-/** The pin of an element-wise operator that adds a weight along the sharded dimension; none for any other reader. */
+/** The pin of an elementwise operator that adds a weight along the sharded dimension; none for any other reader. */
 function biasPin(
   reader: Node,
   weighted: string,

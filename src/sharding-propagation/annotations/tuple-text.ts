@@ -33,7 +33,7 @@ class TupleReader {
     return this.position >= this.tokens.length;
   }
 
-  /** The next value; undefined where there is none. */
+  /** The next value; undefined if none. */
   value(depth: number): TupleValue | undefined {
     const token = this.tokens[this.position];
     if (token === undefined || depth > DEEPEST) return undefined;

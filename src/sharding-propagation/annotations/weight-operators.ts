@@ -17,7 +17,7 @@ export interface WeightOperator {
   readonly operand: number;
   /** The factor that the weight brings to the result; null where it brings none. */
   readonly column: string | null;
-  /** The factor that is summed over; null where there is none. */
+  /** The factor that is summed over; null if none. */
   readonly row: string | null;
 }
 

@@ -49,7 +49,7 @@ export interface CellSide {
 
 /**
  * The turns of operators. Layouts are carried through operators that leave shapes alone before others decide anything:
- * element-wise operators and views of tensors with one reader, then those with several; contractions from operands
+ * elementwise operators and views of tensors with one reader, then those with several; contractions from operands
  * to results, then back; last of all operators that make a dimension that no operand has.
  */
 export const TURNS = ['single-use', 'multi-use', 'contraction', 'contraction-back', 'broadcast'] as const;

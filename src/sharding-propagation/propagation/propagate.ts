@@ -4,7 +4,7 @@
  *
  * Loops, outermost first:
  *   rounds     pins of the highest priority until nothing changes, then those of the next; at last the batch over dp
- *   turns      element-wise operators and views first, contractions next, what broadcasts last (operator-cells.ts)
+ *   turns      elementwise operators and views first, contractions next, what broadcasts last (operator-cells.ts)
  *   operators  those whose tensors changed, in the order in which that happened
  * and in each operator conflicts are settled for the larger tensor (resolve.ts). Cuts only grow, and an operator is visited
  * again only where one of its tensors changed: time grows with the size of the graph.

@@ -13,7 +13,7 @@ export interface SolverLimits {
 }
 
 export interface IntegerAnswer {
-  /** The best columns found; null where there are none. */
+  /** The best columns found; null if none. */
   readonly columns: Float64Array | null;
   /** A lower bound on the cost of any solution, offset included; Infinity where there is no solution. */
   readonly bound: number;

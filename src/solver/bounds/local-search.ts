@@ -443,7 +443,7 @@ function usualPrice({ tables }: Core): number {
   return largest * 4;
 }
 
-/** A table whose forbidden pairs have a price; itself where there are none. */
+/** A table whose forbidden pairs have a price; itself if none. */
 function priced(table: Float64Array, price: number): Float64Array {
   return table.includes(Infinity) ? table.map((cost) => (cost === Infinity ? price : cost)) : table;
 }

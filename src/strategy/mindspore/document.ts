@@ -66,7 +66,7 @@ export function stageDevices(document: MindSporeStrategy): {
   return { devices };
 }
 
-/** A parameter's name without the `<stage>-` that merging puts in front, and that stage (null where there is none). */
+/** A parameter's name without the `<stage>-` that merging puts in front, and that stage (null if none). */
 export function parameterOf(name: string): { readonly stage: number | null; readonly parameter: string } {
   const [, stage, parameter] = /^(\d+)-(.*)$/s.exec(name) ?? [];
   return parameter === undefined ? { stage: null, parameter: name } : { stage: Number(stage), parameter };

@@ -20,13 +20,13 @@ import { CONFIGURATION, nodeConfigurations, PLAN_KEY, TRAINING_KEY } from './ann
 import { OperatorsOfFile } from './file-nodes.js';
 import { countsOfSpec, inStage, layoutOfSpec, type ReadSpec, readSpec } from './sharding-spec.js';
 
-/** The plan in the model's metadata; null where there is none. @throws AutoparError (input) as reading plan.json */
+/** The plan in the model's metadata; null if none. @throws AutoparError (input) as reading plan.json */
 export function planInModel(model: ModelProto, file: string): Plan | null {
   const entry = (model.metadata_props ?? []).find(({ key }) => key === PLAN_KEY);
   return entry ? planFromJson(entry.value ?? '', file) : null;
 }
 
-/** The training step in the model's metadata, as it stands there; undefined where there is none, or it is not JSON. */
+/** The training step in the model's metadata, as it stands there; undefined if none, or it is not JSON. */
 export function trainingInModel(model: ModelProto): unknown {
   const entry = (model.metadata_props ?? []).find(({ key }) => key === TRAINING_KEY);
   try {

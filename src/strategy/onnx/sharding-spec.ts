@@ -99,7 +99,7 @@ export function readSpec(spec: ShardingSpecProto, rank: number): ReadSpec | stri
   return { tensor: spec.tensor_name ?? '', cuts, holders: shards === 1 ? [holders.flat()] : holders };
 }
 
-/** The layout on this mesh whose every shard is on just the devices that the spec lists; null where there is none. */
+/** The layout on this mesh whose every shard is on just the devices that the spec lists; null if none. */
 export function layoutOfSpec(spec: ReadSpec, shape: readonly number[], mesh: Mesh): Layout | null {
   const everyone = spec.holders.flat();
   if (new Set(everyone).size !== deviceCount(mesh) || everyone.length !== deviceCount(mesh)) return null;

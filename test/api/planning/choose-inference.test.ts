@@ -40,7 +40,7 @@ test('where dp alone does not fit, compile finds stages that do, and the program
   t.deepEqual(leftOut, []);
 });
 
-test('where all experts on each rank do not fit, compile finds ranks with different ones, and the program is right', async (t) => {
+test('where all experts on each rank do not fit, compile spreads them, and the program is right', async (t) => {
   const options = {
     ...asked(t, `${EXPERTS},batch=4`, '1x4:h100-sxm-80'),
     ...{ degrees: { tp: 1 }, memory: 700_000 },

@@ -60,7 +60,7 @@ test('with sequence parallelism and selective recompute a stage keeps 32 s b h /
   t.is(stage?.activations, 2 * perLayer);
 });
 
-test('checkpoints by operator keep the input, of every second product its result, and that of attention: 13 s b h bytes', async (t) => {
+test('checkpoints by operator keep the input, every second product and attention: 13 s b h bytes', async (t) => {
   const work = await modelWork(gptSizes({ hidden: 1024, heads: 16, sequence: 512 }), 1, cluster);
   const configuration = { ...trained({}), recompute: 'operators' as const };
   const [stage] = stageMemory({ ...work, first: { ...work.first, saved: 0, savedRepeated: 0 } }, configuration);
@@ -80,7 +80,7 @@ test('a plain loss over a vocabulary takes 14 bytes a logit, 19 in eager softwar
   }
 });
 
-test("tensor parallelism costs Megatron's two all-reduces forward and two backward, whatever gradients are added to", async (t) => {
+test("tensor parallelism costs Megatron's two all-reduces forward and two backward", async (t) => {
   for (const sizes of [
     { hidden: 512, heads: 8, sequence: 256 },
     // The gradient of what the shared expert reads is summed with those of the router and the others, which every rank has whole.

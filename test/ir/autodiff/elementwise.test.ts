@@ -1,5 +1,5 @@
 /**
- * @file Gradients of element-wise operators and activations: against finite differences and, at
+ * @file Gradients of elementwise operators and activations: against finite differences and, at
  * kinks and ties by PyTorch's rules.
  */
 import test from 'ava';
@@ -22,7 +22,7 @@ for (const [number, [sample, options]] of selection(elementwiseSamples, ([{ op }
   });
 }
 
-test('each element-wise operator has a gradient, or a word why none passes', (t) => {
+test('each elementwise operator has a gradient, or a word why none passes', (t) => {
   const without = entries.filter(({ gradient }) => gradient === undefined).map(({ op }) => op);
   t.deepEqual(without, []);
 });

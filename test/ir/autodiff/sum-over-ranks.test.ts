@@ -39,7 +39,7 @@ const fed = (loss: LossOptions['kind'], from: number, rows: number) => ({
 
 for (const kind of ['cross_entropy', 'mse'] as const)
   for (const scaled of [{}, { lossScale: 256, inSums: true }] as const)
-    test(`gradients are the sum of those of the ranks, and the loss is the mean: ${kind} ${JSON.stringify(scaled)}`, async (t) => {
+    test(`gradients are the sum of the ranks', the loss is the mean: ${kind} ${JSON.stringify(scaled)}`, async (t) => {
       const ranks = await Promise.all(
         [0, 2].map(async (from) => {
           const { graph, gradients, loss, divisor } = made(2, { kind });

@@ -1,5 +1,5 @@
 /**
- * @file Element-wise operators in torch functions.
+ * @file Elementwise operators in torch functions.
  */
 import type { DType } from '../../../ir/dtype.js';
 import { dtypeOfOnnx } from '../../../ir/dtype.js';

@@ -29,7 +29,7 @@ const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
   ].map((operator) => [`${operator.domain}:${operator.op}`, operator]),
 );
 
-/** The entry of an operator; undefined where there is none. */
+/** The entry of an operator; undefined if none. */
 export function torchOperatorOf(op: string, domain: string): TorchOperator | undefined {
   return TABLE.get(`${domain}:${op}`);
 }

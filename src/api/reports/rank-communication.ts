@@ -19,7 +19,7 @@ import { type GroupKind, processGroups, type StageDegrees } from '../groups.js';
 import { readCompiled } from '../output/folder.js';
 import { clusterSources } from '../requests/cluster-sources.js';
 
-export interface GroupExchange {
+export interface GroupCommunication {
   readonly kind: Exclude<GroupKind, 'mp'>;
   /** The other ranks of the group; for a pipeline, the neighbours. */
   readonly peers: readonly number[];
@@ -45,18 +45,18 @@ const TRAFFIC: Readonly<Record<Exclude<GroupKind, 'mp' | 'pp'>, string>> = {
  * @param order of the mesh's axes, where it is not the usual one
  * @param ofStages the sizes of each stage's axes, where stages differ
  */
-export function exchangesOf(
+export function groupCommunication(
   degrees: Degrees,
   rank: number,
   cluster?: Cluster,
   order?: readonly string[],
   ofStages: StageDegrees | null = null,
-): readonly GroupExchange[] {
+): readonly GroupCommunication[] {
   const { groups } = processGroups(degrees, order, ofStages);
   const perNode = cluster?.perNode;
   const within = (peers: readonly number[]) =>
     perNode === undefined ? null : peers.every((peer) => Math.floor(peer / perNode) === Math.floor(rank / perNode));
-  const collectives = (['tp', 'sp', 'dp', 'ep'] as const).flatMap((kind): readonly GroupExchange[] => {
+  const collectives = (['tp', 'sp', 'dp', 'ep'] as const).flatMap((kind): readonly GroupCommunication[] => {
     const peers = (groups[kind].find((group) => group.includes(rank)) ?? []).filter((member) => member !== rank);
     return peers.length === 0 ? [] : [{ kind, peers, what: TRAFFIC[kind], withinNode: within(peers) }];
   });
@@ -71,7 +71,7 @@ export function exchangesOf(
       peer: stages[place + 1],
       what: 'sends activations to the next stage and receives their gradients, per micro-batch',
     },
-  ].flatMap(({ peer, what }): readonly GroupExchange[] =>
+  ].flatMap(({ peer, what }): readonly GroupCommunication[] =>
     peer === undefined ? [] : [{ kind: 'pp', peers: [peer], what, withinNode: within([peer]) }],
   );
   return [...collectives, ...neighbours];
@@ -83,7 +83,7 @@ export async function clusterDevices(text: string, devices?: number): Promise<Cl
 }
 
 /** Collectives of one kind over the same axes in a compiled program, or transfers with one other stage, as one rank sees them. */
-export interface ProgramExchange {
+export interface ProgramCommunication {
   readonly collective: ProgramCollective['kind'] | 'send' | 'recv';
   /** The mesh axes; `pp` for transfers. */
   readonly axes: readonly string[];
@@ -110,13 +110,13 @@ const RECEIVED: Readonly<Record<ProgramCollective['kind'], (ranks: number, isFir
 };
 
 /** A plan's degrees, and the communication of its program; null where there is only the plan. */
-export interface FolderExchanges {
+export interface FolderCommunication {
   readonly degrees: Degrees;
   /** Axes of the mesh, outermost first. */
   readonly order: readonly string[];
   /** The sizes of each stage's axes, where stages differ. */
   readonly stages: StageDegrees | null;
-  readonly program: readonly ProgramExchange[] | null;
+  readonly program: readonly ProgramCommunication[] | null;
 }
 
 /**
@@ -124,7 +124,7 @@ export interface FolderExchanges {
  * @param file the folder, or its plan.json alone
  * @throws AutoparError (input) where there is no plan, or the program beside it belongs to another plan
  */
-export async function compiledExchanges(file: string, rank: number): Promise<FolderExchanges> {
+export async function compiledCommunication(file: string, rank: number): Promise<FolderCommunication> {
   const isFolder = (await stat(file).catch(() => null))?.isDirectory() ?? false;
   const plan = await readPlan(isFolder ? await insideFolder(file, 'plan.json') : file);
   const hasProgram = isFolder && (await stat(path.join(file, 'program')).catch(() => null)) !== null;
@@ -133,7 +133,7 @@ export async function compiledExchanges(file: string, rank: number): Promise<Fol
     degrees: plan.degrees,
     order: plan.mesh.map(({ axis }) => axis),
     stages: plan.meshes?.map(sizesIn) ?? null,
-    program: program && exchangesOfProgram(program, rank),
+    program: program && communicationOfProgram(program, rank),
   };
 }
 
@@ -141,7 +141,7 @@ function sizesIn(axes: Plan['mesh']): StageDegrees[number] {
   return { dp: 1, sp: 1, tp: 1, ep: 1, ...Object.fromEntries(axes.map(({ axis, size }) => [axis, size])) };
 }
 
-function exchangesOfProgram(program: Program, rank: number): readonly ProgramExchange[] {
+function communicationOfProgram(program: Program, rank: number): readonly ProgramCommunication[] {
   const axes = stageAxes(program.mesh, program.stages.length);
   const perStage = axes.reduce((product, { size }) => product * size, 1);
   const outermost = program.mesh[0]?.axis === STAGE_AXIS || program.stages.length === 1;
@@ -154,11 +154,11 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
     const tensor = stage?.tensors[name];
     return tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0;
   };
-  const found = new Map<string, ProgramExchange>();
-  const add = (key: string, times: number, { receivedBytes, ...exchange }: Omit<ProgramExchange, 'count'>) => {
+  const found = new Map<string, ProgramCommunication>();
+  const add = (key: string, times: number, { receivedBytes, ...entry }: Omit<ProgramCommunication, 'count'>) => {
     const before = found.get(key) ?? { count: 0, receivedBytes: 0 };
     found.set(key, {
-      ...exchange,
+      ...entry,
       count: before.count + times,
       receivedBytes: before.receivedBytes + times * receivedBytes,
     });
