@@ -184,8 +184,8 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     },
     {
       does: 'Small micro-batches against pipeline bubbles',
-      commands: ['autopar compile MODEL --train --pp 4 --micro-batches 8'],
-      tests: ['test/schedule/simulate.test.ts'],
+      commands: ['autopar compile MODEL --train --pp 4 --micro-batches 8', 'autopar explain DIR --schedule'],
+      tests: ['test/schedule/simulate.test.ts', 'test/cli/explain-schedule.test.ts'],
     },
     {
       does: 'Stages with meshes of their own (tp 2, then dp 2; sp 2 · tp 2, then dp 4; ep)',

@@ -46,6 +46,12 @@ export {
   type PinsExplanation,
 } from './explanations/explain-pins.js';
 export { type ExplainedProposals, explainProposals } from './explanations/explain-proposals.js';
+export {
+  type ExplainedSchedule,
+  explainSchedule,
+  type ScheduledAction,
+  type ScheduledPipeline,
+} from './explanations/explain-schedule.js';
 export type { Alternative, ExplainedStrategy } from './explanations/operator-alternatives.js';
 export type { OperatorReason } from './explanations/operator-reasons.js';
 export type { Exported } from './export-weights.js';

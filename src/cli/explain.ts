@@ -15,6 +15,7 @@ import type { Command, CommandContext } from './command.js';
 import { runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
 import { runExplainProposals } from './explain-proposals.js';
+import { runExplainSchedule } from './explain-schedule.js';
 import { kindsText, liveTensorLines, serverText, stateText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
@@ -31,6 +32,7 @@ interface ExplainFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;
   readonly mesh?: boolean;
+  readonly schedule?: boolean;
   readonly pins?: boolean;
   readonly top?: number;
   readonly report?: string;
@@ -74,10 +76,11 @@ export const explainCommand: Command<ExplainFlags> = {
       says: 'tensors of a rank at peak memory, largest first',
     },
     { flags: '--mesh', says: 'levels and slowest link of each axis, and its cost' },
+    { flags: '--schedule', says: "the pipeline drawn as text, with each stage's bubble" },
   ],
   examples: [
     { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'costs of the other strategies' },
-    { line: 'autopar explain gpt.autopar --memory', says: 'which tensors fill memory' },
+    { line: 'autopar explain gpt-tiny.autopar --schedule', says: 'when each stage of a pipeline computes' },
   ],
   idle: [
     {
@@ -111,6 +114,7 @@ async function runExplain(
   checkSubject(flags);
   if (flags.rejected || flags.sensitivity) return runExplainChosen({ output, signal }, directory, flags);
   if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
+  if (flags.schedule) return runExplainSchedule(output, directory, flags);
   const { tensor, op, mesh } = flags;
   if (flags.memory) {
     const { explainMemory } = await import('../api/index.js');
@@ -179,7 +183,7 @@ async function runExplainChosen(context: CommandContext, directory: string, flag
     : runExplainChoices(context, directory, flags);
 }
 
-const SUBJECTS = ['tensor', 'op', 'memory', 'mesh', 'pins', 'rejected', 'sensitivity'] as const;
+const SUBJECTS = ['tensor', 'op', 'memory', 'mesh', 'schedule', 'pins', 'rejected', 'sensitivity'] as const;
 
 /** One question is answered at a time, but for --rejected and --sensitivity, which go together. */
 function checkSubject(flags: ExplainFlags): void {
@@ -188,7 +192,7 @@ function checkSubject(flags: ExplainFlags): void {
   throw new AutoparError(
     'bad-option',
     'usage',
-    'explain takes one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity, ' +
+    'explain takes one of --tensor, --op, --memory, --mesh, --schedule, --pins, --rejected and --sensitivity, ' +
       `not ${asked.map((question) => `--${question}`).join(' and ')} together`,
     {},
     'give them one after another; autopar explain DIR prints the summary',

@@ -44,7 +44,7 @@ import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
 /** Parts of a step of a pipeline that no node has. */
-const IDLE = 'bubble';
+export const IDLE = 'bubble';
 export const SENT = 'send(pp)';
 
 /**

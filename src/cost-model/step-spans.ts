@@ -11,7 +11,7 @@ import type { SentResult } from '../schedule/simulate.js';
 import type { Cluster } from './cluster.js';
 import { hiddenBehind } from './data-overlap.js';
 import { partName } from './predict.js';
-import { SENT, simulateStages } from './predict-stages.js';
+import { IDLE, SENT, simulateStages } from './predict-stages.js';
 import { priceNode } from './price.js';
 
 /** Seconds from the step's beginning. */
@@ -49,9 +49,22 @@ export function stepSpans(
     const from = timeline.ends[line]?.at(-1) ?? 0;
     return { line, from, until: from + seconds, kind: 'update', label: 'update' };
   });
-  return [...actions, ...updates.filter(({ from, until }) => until > from), ...sent].sort(
-    (a, b) => a.line - b.line || a.from - b.from,
-  );
+  const busy = [...actions, ...updates.filter(({ from, until }) => until > from)];
+  return [...busy, ...bubbleSpans(busy, stages.length), ...sent].sort((a, b) => a.line - b.line || a.from - b.from);
+}
+
+/** The times in which stages wait for others: what no span of their line covers until the last of all ends. */
+export function bubbleSpans(busy: readonly StepSpan[], stages: number): readonly StepSpan[] {
+  const end = busy.reduce((latest, { until }) => Math.max(latest, until), 0);
+  const lines = Array.from({ length: stages }, (): StepSpan[] => []);
+  for (const span of busy) lines[span.line]?.push(span);
+  return lines.flatMap((own, line) => {
+    const sorted = own.sort((a, b) => a.from - b.from);
+    return [...sorted, { from: end }].flatMap(({ from: until }, index): readonly StepSpan[] => {
+      const from = sorted[index - 1]?.until ?? 0;
+      return until > from ? [{ line, from, until, kind: IDLE, label: IDLE }] : [];
+    });
+  });
 }
 
 /** A result that travels for a while, on the line of its stage's sends. */

@@ -10,7 +10,7 @@ export interface TimelinePicture {
   readonly spans: readonly StepSpan[];
 }
 
-/** Kinds of compute have the usual colours of schedule drawings; communication has the others. */
+/** Kinds of compute and idle time have the usual colours of schedule drawings; communication has the others. */
 const COLOURS: Readonly<Record<string, string>> = {
   forward: '#4c78a8',
   recompute: '#9ecae9',
@@ -18,6 +18,8 @@ const COLOURS: Readonly<Record<string, string>> = {
   'backward-input': '#54a24b',
   'backward-weight': '#a4d38d',
   update: '#b279a2',
+  // Light on white and on black.
+  bubble: 'rgba(128, 128, 128, 0.18)',
 };
 const OTHERS = ['#f58518', '#e45756', '#eeca3b', '#9d755d', '#ff9da6', '#79706e'];
 

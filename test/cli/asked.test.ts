@@ -197,6 +197,7 @@ const USES: Readonly<Record<string, Uses>> = {
     op: ['explain d --op x --pins'],
     memory: ['explain d --memory --sensitivity'],
     mesh: ['explain d --mesh --memory'],
+    schedule: ['explain d --schedule --memory'],
     pins: ['explain d --pins --rejected'],
     rejected: ['explain d --pins --rejected'],
     sensitivity: ['explain d --pins --sensitivity'],

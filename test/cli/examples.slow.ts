@@ -10,7 +10,8 @@ test('every example of help runs, in the order of the commands', async (t) => {
   t.teardown(remove);
   const own = { cwd: folder, alone: true };
   writeTokens(folder);
-  const training = 'autopar compile models/gpt-tiny.onnx --train -o gpt-tiny.autopar';
+  const training =
+    'autopar compile models/gpt-tiny.onnx --train --pp 2 --global-batch 4 --micro-batches 4 -o gpt-tiny.autopar';
   t.is((await autoparLine(training, own)).code, 0);
   for (const { line } of COMMANDS.flatMap(({ examples, subcommands = [] }) => [
     ...examples,

@@ -6,6 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import type { ScheduledPipeline } from '../../src/api/index.js';
 import type { Picture } from '../../src/pictures/picture.js';
 import { slowTests } from '../selection.js';
 import { autopar } from './autopar.js';
@@ -154,6 +155,32 @@ slow('of a configuration that is priced, and of a search over whole steps', asyn
   t.is(choices?.choices.filter(({ isTaken }) => isTaken).length, 1);
   t.true((choices?.choices.length ?? 0) > 1);
   await reported(t, ['explain', output]);
+});
+
+test('bubbles of a timeline are the time in which a stage neither runs actions nor updates', async (t) => {
+  const output = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'out');
+  t.teardown(() => rmSync(join(output, '..'), { recursive: true, force: true }));
+  const words = ['models/mlp.onnx', '--train', '--loss', 'mse', '--pp', '2', '--micro-batches', '4'];
+  const compiled = await autopar(['compile', ...words, '--plan-only', '-o', output]);
+  t.is(compiled.code, 0, compiled.stderr);
+  const page = await reported(t, ['explain', output]);
+  const spans = page.pictures.flatMap((picture) => (picture.kind === 'timeline' ? picture.spans : []));
+  const { stdout } = await autopar(['explain', output, '--schedule', '--json']);
+  const { pipeline } = JSON.parse(stdout) as { readonly pipeline: ScheduledPipeline };
+  for (const { stage, busySeconds, actions } of pipeline.stages) {
+    const of = (kind: string) =>
+      spans
+        .filter((span) => span.line === stage && span.kind === kind)
+        .reduce((sum, { from, until }) => sum + until - from, 0);
+    t.true(of('bubble') > 0);
+    t.true(near(of('bubble') + busySeconds + of('update'), endOf(page)));
+    const waits = spans.filter(({ line, kind }) => line === stage && kind === 'bubble');
+    t.true(
+      waits.every(({ from, until }) =>
+        actions.every(({ startSeconds, endSeconds }) => endSeconds <= from || startSeconds >= until),
+      ),
+    );
+  }
 });
 
 test('a report beside a question of explain is refused', async (t) => {

@@ -5,7 +5,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { closedFormSeconds } from '../../src/schedule/closed-form.js';
 import { producerOf } from '../../src/schedule/dependencies.js';
-import { drawSchedule } from '../../src/schedule/draw.js';
+import { drawScaled, drawSchedule } from '../../src/schedule/draw.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import type { Action, ActionPhase, Schedule } from '../../src/schedule/schedule.js';
 import { type Durations, simulate } from '../../src/schedule/simulate.js';
@@ -105,6 +105,22 @@ test('drawn: one stage a line, one unit a column', (t) => {
     'stage 0  F1 F2 .  .  B1 -  .  B2 -',
     'stage 1  .  F1 B1 -  F2 B2 -  .  .',
   ]);
+});
+
+test('drawn to scale: the columns of equal stages are busy and idle as the closed form says, whatever the unit', (t) => {
+  const schedule = makeSchedule({ kind: '1f1b', stages: 4, microBatches: 8 });
+  const timeline = simulate(schedule, { compute: (_stage, _chunk, phase) => (phase === 'forward' ? 0.37 : 0.74) });
+  for (const columns of [200, 92]) {
+    for (const line of drawScaled(schedule, timeline, columns)) {
+      const cells = line.slice('stage 0  '.length);
+      t.is(cells.length, columns);
+      // Each of the idle stretches, one before and one after each forward at most, is rounded at both of its ends.
+      t.true(Math.abs(cells.replaceAll(/[^.]/g, '').length - (columns * 3) / 11) <= 5, line);
+      t.deepEqual(cells.match(/F\d/g), ['F1', 'F2', 'F3', 'F4', 'F5', 'F6', 'F7', 'F8']);
+    }
+  }
+  const narrow = drawScaled(schedule, timeline, 33);
+  t.is(narrow[3], 'stage 3  ...FB1FB2FB3FB4FB5FB6FB7FB8......');
 });
 
 /** Starts and ends by recursion from the definition; results of one phase leave a stage one after another. */

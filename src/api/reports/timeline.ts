@@ -6,7 +6,7 @@ import type { MemoryOverTime } from '../../cost-model/memory-over-time.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { StageMemory } from '../../cost-model/step/step-memory.js';
 import { phaseSeconds, type StepPrice, scheduleRequest } from '../../cost-model/step/step-price.js';
-import { type StepSpan, sendSpan } from '../../cost-model/step-spans.js';
+import { bubbleSpans, type StepSpan, sendSpan } from '../../cost-model/step-spans.js';
 import { writeFileAtomic } from '../../program/atomic.js';
 import type { Program } from '../../program/program.js';
 import type { StepResult } from '../../runtime/session.js';
@@ -14,12 +14,14 @@ import { makeSchedule } from '../../schedule/make-schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 
 /**
- * The actions of a step's pipeline, stage by stage, the gradient reductions and updates after it, and then the sends of stages.
+ * The actions of a step's pipeline, stage by stage, the gradient reductions and updates after it, the bubbles between them, and
+ * then the sends of stages.
  * @throws AutoparError `bad-schedule` (usage) where the schedule is not defined for these numbers
  */
 export function pipelineSpans(configuration: StepConfiguration, price: StepPrice): readonly StepSpan[] {
   const { actions, sends } = simulatedPipeline(configuration, price);
-  return [...actions.flat(), ...afterPipeline(actions, price), ...sends];
+  const busy = [...actions.flat(), ...afterPipeline(actions, price)];
+  return [...busy, ...bubbleSpans(busy, actions.length), ...sends];
 }
 
 /** Exposed gradient reductions, and the update, with their times on the slowest stage, which are part of the price. */
