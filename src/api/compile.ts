@@ -145,7 +145,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   const saved = await saveStrategy(options.config, directory, modelOptions);
   if (options.verify && !emitted.programWritten)
     throw weightsNeeded(
-      imported,
+      { ...imported, generated: options.generated },
       '--verify needs a program, and compile wrote none',
       `--init random makes values; the plan is in ${directory}`,
     );

@@ -29,11 +29,13 @@ import { trainerChoices } from '../strategy/trainers/choices.js';
 import { megatronFlags } from '../strategy/trainers/megatron.js';
 import { torchtitanJob } from '../strategy/trainers/torchtitan.js';
 import { importModel } from './models/import.js';
+import type { ProposedOption } from './planning/proposals.js';
 import {
   formOf,
   type ModelOptions,
   modelOfPlan,
   namedModel,
+  proposedIn,
   readStrategy,
   type StrategyFile,
   type StrategyForm,
@@ -41,7 +43,7 @@ import {
 } from './strategies/strategy-files.js';
 import { writeAnnotated } from './strategies/strategy-onnx.js';
 
-export { operatorText } from '../strategy/diff.js';
+export { axesInWords, operatorText } from '../strategy/diff.js';
 
 export interface ConvertOptions extends ModelOptions {
   readonly from: string;
@@ -137,7 +139,13 @@ export async function ranksForTransform(
 
 /** A checkpoint in the form that `show` prints. */
 export type Shown =
-  | { readonly form: 'plan' | 'onnx'; readonly file: string; readonly plan: Plan }
+  | {
+      readonly form: 'plan' | 'onnx';
+      readonly file: string;
+      readonly plan: Plan;
+      /** Options that a search over training steps decided, as the folder states; none where none did or there is no folder. */
+      readonly proposed: readonly ProposedOption[];
+    }
   | { readonly form: 'mindspore' | 'mindspore-json'; readonly file: string; readonly document: MindSporeStrategy }
   | {
       readonly form: 'onnx';
@@ -149,8 +157,10 @@ export type Shown =
 /** Reads a checkpoint of any form for showing it. */
 export async function showStrategy(file: string, options: Pick<ConvertOptions, 'configuration'> = {}): Promise<Shown> {
   const read = await readStrategy(file);
+  if (read.form === 'plan') return { form: 'plan', file: read.file, plan: read.plan, proposed: await proposedIn(read) };
   if (read.form !== 'onnx') return read;
-  if (read.plan && options.configuration === undefined) return { form: 'onnx', file: read.file, plan: read.plan };
+  if (read.plan && options.configuration === undefined)
+    return { form: 'onnx', file: read.file, plan: read.plan, proposed: [] };
   const { graph } = await importModel(file, read.plan ? { dims: read.plan.model.dims } : {});
   const { pins, notes } = annotationPins(read.model, graph, {
     ...options,

@@ -10,7 +10,7 @@ export { offer } from '../ir/nearest.js';
 export { shellWord } from '../ir/shell-word.js';
 export { multipleWritten } from '../search/figures.js';
 export { AXIS_ORDER } from '../sharding-propagation/mesh.js';
-export { namedDegrees, PARALLEL_AXES } from '../sharding-propagation/roles.js';
+export { listedDegrees, namedDegrees, PARALLEL_AXES } from '../sharding-propagation/roles.js';
 export { COMPUTING_BACKENDS, RUN_BACKENDS } from './execution/backends.js';
 export { LISTEN } from './execution/interruption.js';
 export { DISPATCHES, dispatchIn } from './models/dispatch.js';

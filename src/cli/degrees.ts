@@ -2,7 +2,7 @@
  * @file The degrees of parallelism as options of the command line, and as text.
  */
 import type { DegreeOptions, ParallelAxis } from '../api/index.js';
-import { PARALLEL_AXES } from '../api/words.js';
+import { listedDegrees } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { integerParser } from './values.js';
 
@@ -32,8 +32,7 @@ export function requestedDegrees(options: DegreeOptions): Partial<Record<Paralle
   return Object.fromEntries(given);
 }
 
-/** `dp 2 · tp 4`: those of several ranks, outermost first. */
+/** `dp 2 · tp 4`: those of several ranks. */
 export function degreesText(degrees: Readonly<Partial<Record<ParallelAxis, number>>>): string {
-  const written = PARALLEL_AXES.flatMap((axis) => ((degrees[axis] ?? 1) > 1 ? [`${axis} ${degrees[axis]}`] : []));
-  return written.join(' · ') || 'one device';
+  return listedDegrees(degrees, []) || 'one device';
 }

@@ -2,6 +2,7 @@
  * @file `autopar explain --pins`: the cost of overriding each operator's sharding, and of existing pins.
  */
 import type { AddedSeconds, DroppedPin, ExitKind, OperatorPinPrice, PinsExplanation } from '../api/index.js';
+import { listedDegrees } from '../api/words.js';
 import type { CommandContext } from './command.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -25,7 +26,9 @@ export async function runExplainPins(
   });
   for (const line of [...operatorLines(explained, top), ...pinLines(explained)]) output.print(line);
   const { pins, ...rest } = explained;
-  output.data({ schema: 'autopar-explain-v1', ...rest, operators: explained.operators.slice(0, top), pins });
+  // Programs get the exact names of axes.
+  const operators = explained.operators.slice(0, top).map(({ shown: _, ...operator }) => operator);
+  output.data({ schema: 'autopar-explain-v1', ...rest, operators, pins });
   return 'done';
 }
 
@@ -48,11 +51,11 @@ function operatorLines(explained: PinsExplanation, top: number): string[] {
         { title: 'costs', right: true },
         { title: 'on all alike', right: true },
       ],
-      shown.map(({ operator, alike, now, pin, alone, together }) => [
+      shown.map(({ operator, alike, shown: { now, pin }, alone, together }) => [
         operator,
         alike.length > 1 ? String(alike.length) : '',
-        factorsText(now),
-        factorsText(pin.factors),
+        now,
+        pin,
         addedText(alone),
         together ? addedText(together) : '',
       ]),
@@ -73,7 +76,7 @@ function pinLines({ pins }: PinsExplanation): string[] {
       pins.map(({ pin, file, line, savedSeconds, atMostSeconds, degrees }) => [
         pin === null ? 'any of them' : `${pin}${placeText({ file, line })}`,
         rangeText(savedSeconds, atMostSeconds),
-        `dp ${degrees.dp} · tp ${degrees.tp}`,
+        listedDegrees(degrees),
       ]),
       72,
     ),
@@ -102,10 +105,4 @@ function rangeText(least: number, most: number): string {
 
 function signedText(seconds: number): string {
   return `${seconds < 0 ? '−' : ''}${secondsText(Math.abs(seconds))}`;
-}
-
-/** `m: dp, n: tp`: factors that are sharded. */
-function factorsText(factors: OperatorPinPrice['now']): string {
-  const cut = Object.entries(factors).filter(([, axes]) => axes !== '-');
-  return cut.length === 0 ? 'replicated' : cut.map(([factor, axes]) => `${factor}: ${String(axes)}`).join(', ');
 }

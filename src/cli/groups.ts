@@ -10,7 +10,7 @@ import type {
   GroupKind,
   ProgramCommunication,
 } from '../api/index.js';
-import { AutoparError, AXIS_ORDER, checkDegrees, PARALLEL_AXES } from '../api/words.js';
+import { AutoparError, AXIS_ORDER, checkDegrees, listedDegrees, PARALLEL_AXES } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import { stageMeshesText } from './mesh-report.js';
@@ -90,11 +90,9 @@ async function runGroups(
   const communication = rank === undefined ? [] : groupCommunication(degrees, rank, cluster, compiled?.order, stages);
   const written = stages
     ? stageMeshesText(stages.map((sizes) => Object.entries(sizes).map(([axis, size]) => ({ axis, size }))))
-    : AXIS_ORDER.map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
+    : listedDegrees(degrees, AXIS_ORDER);
   const on = cluster ? ` on ${countText(cluster.nodes, 'node')} of ${cluster.perNode} × ${cluster.device.id}` : '';
-  output.print(
-    `${countText(devices, 'device')}${on}: ${written}${degrees.ep > 1 && !stages ? `, ep ${degrees.ep}` : ''}`,
-  );
+  output.print(`${countText(devices, 'device')}${on}: ${written}`);
   if (place) {
     const axes = Object.entries(place).map(([axis, index]) => `${axis} ${index}`);
     const node = cluster && rank !== undefined ? `, node ${Math.floor(rank / cluster.perNode)}` : '';

@@ -16,6 +16,13 @@ interface InspectFlags extends ModelFlags, WriteModelFlags, TrainingFlags {
   readonly parameters?: boolean;
 }
 
+/** Options of the training step that is shown. Micro-batches are a plan's, and inspect makes none. */
+const stepOptions = trainingOptions
+  .filter(({ flags }) => !flags.startsWith('--micro-batch'))
+  .map((option) =>
+    option.flags === '--train' ? { ...option, says: 'inspect the training step of the model' } : option,
+  );
+
 export const inspectCommand: Command<InspectFlags> = {
   name: 'inspect',
   says: 'show the dimensions, parameters, operators and layers of a model',
@@ -24,7 +31,7 @@ export const inspectCommand: Command<InspectFlags> = {
     ...modelOptions,
     ...parameterOptions,
     { flags: '--parameters', says: 'list all parameters, not only the largest' },
-    ...trainingOptions,
+    ...stepOptions,
     ...writeModelOptions,
   ],
   examples: [
@@ -34,12 +41,6 @@ export const inspectCommand: Command<InspectFlags> = {
       says: 'at another batch, with the list of parameters',
     },
   ],
-  idle: (['microBatch', 'microBatches'] as const).map((option) => ({
-    option,
-    when: () => true,
-    says: () => `${option === 'microBatch' ? '--micro-batch' : '--micro-batches'} applies to a training step only`,
-    hint: 'leave it out: inspect reads the model only; compile and simulate take it',
-  })),
   run: runInspect,
 };
 

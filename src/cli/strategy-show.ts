@@ -3,11 +3,11 @@
  */
 
 import type { ExitKind, Shown } from '../api/index.js';
-import { namedDegrees } from '../api/words.js';
+import { listedDegrees } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
-import { bytesText, countText, secondsText } from './quantity.js';
+import { bytesText, countText, listText, secondsText } from './quantity.js';
 import { configurationOption, printNotes, strategyData } from './strategy-options.js';
 import { type Column, tableLines } from './table.js';
 
@@ -32,14 +32,14 @@ export const showCommand: Command<ShowFlags> = {
 
 async function runShow(context: CommandContext, [file = '']: readonly string[], flags: ShowFlags): Promise<ExitKind> {
   const { output } = context;
-  const { operatorText, showStrategy } = await import('../api/index.js');
+  const { axesInWords, operatorText, showStrategy } = await import('../api/index.js');
   const { configuration, all = false } = flags;
   const shown = await showStrategy(file, configuration === undefined ? {} : { configuration });
   if ('notes' in shown) printNotes(output, shown.notes);
   const most = all ? Number.POSITIVE_INFINITY : 40;
   const lines =
     'plan' in shown
-      ? shownPlanLines(shown, output, most, operatorText)
+      ? shownPlanLines(shown, output, most, { operatorText, axesInWords })
       : 'document' in shown
         ? documentLines(shown, output, most)
         : pinLines(shown, output, most);
@@ -51,21 +51,21 @@ async function runShow(context: CommandContext, [file = '']: readonly string[], 
 type PlanShown = Extract<Shown, { plan: unknown }>;
 
 function shownPlanLines(
-  { plan, form }: PlanShown,
+  { plan, form, proposed }: PlanShown,
   output: Output,
   most: number,
-  inWords: (entry: PlanShown['plan']['operators'][string], plan: PlanShown['plan']) => string,
+  { operatorText, axesInWords }: Pick<typeof import('../api/index.js'), 'operatorText' | 'axesInWords'>,
 ): readonly string[] {
   const { model, cluster, degrees, layerClasses, predicted, pins, stages, schedule, requested = {} } = plan;
   const precision = predicted.precision === undefined ? '' : ` in ${predicted.precision}`;
-  const named = namedDegrees(degrees);
   const repeated = layerClasses.map(({ name, instances, stages, chunks, recompute }) => {
-    const places = (stages ?? []).map((stage, index) => `${stage}${chunks ? `.${chunks[index]}` : ''}`);
-    const on = stages ? `, on stages ${places.join(', ')}` : '';
+    const on = stages
+      ? `, on ${numbersText('stage', stages)}${chunks ? ` (${numbersText('chunk', chunks)})` : ''}`
+      : '';
     const again = recompute
       ? `, of which ${instances.filter((_, index) => recompute[index]).join(', ')} recompute`
       : '';
-    return `${name} represents ${countText(instances.length, 'layer')}${on}${again}`;
+    return `${name} stands for ${countText(instances.length, 'layer')}${on}${again}`;
   });
   const { kind, virtualStages = 1 } = schedule;
   const runs = `${kind}, ${microBatchesText(schedule)}${virtualStages > 1 ? `, ${virtualStages} chunks a stage` : ''}`;
@@ -73,9 +73,11 @@ function shownPlanLines(
     ({ operators, devices }, stage) =>
       `stage ${stage}    ${countText(operators, 'operator')} on ${countText(devices, 'device')}`,
   );
-  const axes = plan.meshes
-    ? stageMeshesText(plan.meshes)
-    : named.map(([axis, degree]) => `${axis} ${degree}`).join(' · ');
+  const axes = plan.meshes ? stageMeshesText(plan.meshes) : listedDegrees(degrees);
+  // A search over training steps leaves its proposal to the operators' planner as pins: they are no one's request.
+  const isProposed = (name: string) =>
+    proposed.some((option) => option === camelCase(name)) || (proposed.length > 0 && name === 'stages');
+  const given = pins.filter((pin) => !isProposed(/^([\w-]+)=/.exec(pin)?.[1] ?? ''));
   return [
     `plan of ${model.name}${form === 'onnx' ? ', in an annotated model' : ''}, version ${plan.version}`,
     `  model      ${model.fingerprint.slice(0, 16)}${Object.entries(model.dims)
@@ -84,9 +86,11 @@ function shownPlanLines(
     `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${axes}`,
     `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ` +
       `${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
-    ...(pins.length > 0 ? [`  pinned     ${pins.join(', ')}`] : []),
+    ...(given.length > 0 ? [`  pinned     ${given.join(', ')}`] : []),
     ...(plan.server ? [`  server     the first rank of ${plan.server.join(' · ')} updates`] : []),
-    ...Object.entries(requested).map(([name, word]) => `  requested  ${name} ${word}`),
+    ...Object.entries(requested).map(
+      ([name, word]) => `  ${isProposed(name) ? 'proposed ' : 'requested'}  ${name} ${word}`,
+    ),
     ...(stages.length > 1 ? [`  schedule   ${runs}`, ...pipeline.map((line) => `  ${line}`)] : []),
     ...repeated.map((line) => `  ${line}`),
     '',
@@ -95,19 +99,42 @@ function shownPlanLines(
       most,
       'operators',
       [{ title: 'operator' }, { title: 'strategy' }],
-      Object.entries(plan.operators).map(([name, entry]) => [name, inWords(entry, plan)]),
+      Object.entries(plan.operators).map(([name, entry]) => [name, operatorText(entry, plan)]),
     ),
-    ...table(output, most, 'sharded tensors', [{ title: 'tensor' }, { title: 'layout' }], Object.entries(plan.tensors)),
+    ...table(
+      output,
+      most,
+      'sharded tensors',
+      [{ title: 'tensor' }, { title: 'layout' }],
+      Object.entries(plan.tensors).map(([name, layout]) => [name, axesInWords(layout, plan)]),
+    ),
     ...table(
       output,
       most,
       'reshards',
       [{ title: 'tensor' }, { title: 'layout' }, { title: 'by' }, { title: 'for' }],
       Object.entries(plan.redistributions).flatMap(([name, views]) =>
-        views.map(({ layout, steps, readers }) => [name, layout, steps.join(', ') || '–', readers.join(', ')]),
+        views.map(({ layout, steps, readers }) => [
+          name,
+          axesInWords(layout, plan),
+          axesInWords(steps.join(', '), plan) || '–',
+          readers.join(', '),
+        ]),
       ),
     ),
   ];
+}
+
+/** `stage 0`, `stages 0 and 3`, `chunks 0–3`: those among the numbers. */
+function numbersText(thing: string, numbers: readonly number[]): string {
+  const own = [...new Set(numbers)].sort((a, b) => a - b);
+  const [first = 0, last = 0] = [own[0], own.at(-1)];
+  const isRun = own.length > 2 && last - first === own.length - 1;
+  return `${thing}${own.length === 1 ? '' : 's'} ${isRun ? `${first}–${last}` : listText(own.map(String))}`;
+}
+
+function camelCase(name: string): string {
+  return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
 }
 
 function documentLines(

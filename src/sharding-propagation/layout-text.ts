@@ -17,6 +17,7 @@ import type { Reduction } from '../ir/factor-rule.js';
 import { type Digit, digitsOf, piecesOf } from './digits.js';
 import { type Extent, type Layout, normalise, type PartialAxis, type Piece, paddedSize } from './layout.js';
 import { axesSize, type Mesh, type SubAxis, subAxes } from './mesh.js';
+import type { FactorAxes } from './strategy.js';
 
 /** How lists of sub-axes are named. */
 type AxisNames = (axes: readonly SubAxis[], mesh: Mesh) => readonly string[];
@@ -161,6 +162,42 @@ export function rankNames(axes: readonly SubAxis[], mesh: Mesh): readonly string
   return [...used].map(([name, ranks]) =>
     ranks === sizes.get(name) ? name : `${name} ${ranks} of ${sizes.get(name)}`,
   );
+}
+
+/** Factors and their axes for people; a factor in pieces is written like a dimension of a layout, `n: (3 | 64:tp)`. */
+export function shownStrategy({ axes, pieces = {} }: FactorAxes, mesh: Mesh): string {
+  const text = (factor: string) => rankNames(axes[factor] ?? [], mesh).join(',');
+  const isPiece = (factor: string) => Object.keys(pieces).some((own) => factor.startsWith(`${own}.`));
+  const whole = Object.keys(axes).filter((factor) => (axes[factor] ?? []).length > 0 && !isPiece(factor));
+  const inPieces = Object.entries(pieces).map(([factor, sizes]) => {
+    const parts = sizes.map((size, index) =>
+      [size, text(`${factor}.${index}`)].filter((part) => part !== '').join(':'),
+    );
+    return `${factor}: (${parts.join(' | ')})`;
+  });
+  return [...whole.map((factor) => `${factor}: ${text(factor)}`), ...inPieces].join(', ') || 'replicated';
+}
+
+/** A text that names axes, such as a layout, for people: `[(tp.0,tp.1), -]` on tp 8 is `[tp 4 of 8, -]`. */
+export function shownAxes(text: string, mesh: Mesh): string {
+  const parts = new Map<string, readonly SubAxis[]>([
+    ...subAxes(mesh).map(({ name }) => [name, [name]] as const),
+    ...mesh.axes.map(({ name, subAxes: subs }) => [name, subs.map((sub) => sub.name)] as const),
+  ]);
+  const ranks = (list: string) =>
+    list.includes('.')
+      ? rankNames(
+          list.split(',').flatMap((name) => parts.get(name) ?? [name]),
+          mesh,
+        )
+      : list.split(',');
+  const name = `(?:${mesh.axes.map((axis) => axis.name).join('|')})(?:\\.\\d+)?`;
+  // Parentheses of a list go where one name is left, those of `partial(tp)` and `all-gather(tp)` stay.
+  const inParentheses = new RegExp(`(?<![\\w-])\\((${name}(?:,${name})+)\\)`, 'g');
+  const bare = new RegExp(`\\b${name}(?:,${name})*\\b`, 'g');
+  return text
+    .replace(inParentheses, (_, list: string) => axesText(ranks(list)))
+    .replace(bare, (list) => ranks(list).join(','));
 }
 
 function piecesOfSpec(

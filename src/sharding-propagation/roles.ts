@@ -135,8 +135,8 @@ export const EXPERTS = 'ep';
 
 export type ParallelAxis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
 
-/** The axes of the mesh and that of experts: all that have a degree. */
-export const PARALLEL_AXES: readonly ParallelAxis[] = [...AXIS_ORDER, EXPERTS];
+/** All axes that have a degree, in the order in which every report lists degrees; how ranks are nested is a mesh's own order. */
+export const PARALLEL_AXES: readonly ParallelAxis[] = ['dp', 'tp', 'pp', 'sp', EXPERTS];
 
 /** The axes that operators are sharded over, outermost first. */
 export const INNER_AXES = AXIS_ORDER.filter((axis) => axis !== STAGE_AXIS);
@@ -147,10 +147,22 @@ export type InnerAxis = Exclude<(typeof AXIS_ORDER)[number], typeof STAGE_AXIS>;
  */
 export const SEARCHED_AXES = ['dp', 'tp'] as const satisfies readonly InnerAxis[];
 
-/** Degrees that a report names: those above 1, and those of these axes in any case. */
-export function namedDegrees(degrees: Readonly<Record<string, number>>): readonly (readonly [string, number])[] {
-  const always: readonly string[] = SEARCHED_AXES;
-  return Object.entries(degrees).filter(([axis, degree]) => degree > 1 || always.includes(axis));
+/** Degrees that a report names, in one order: those above 1, and those of axes that are `always` named. */
+export function namedDegrees(
+  degrees: Readonly<Partial<Record<ParallelAxis, number>>>,
+  always: readonly ParallelAxis[] = SEARCHED_AXES,
+): readonly (readonly [ParallelAxis, number])[] {
+  return PARALLEL_AXES.flatMap((axis) => {
+    const degree = degrees[axis] ?? 1;
+    return degree > 1 || always.includes(axis) ? [[axis, degree] as const] : [];
+  });
+}
+
+/** The same as text: `dp 2 · tp 1 · pp 2`. */
+export function listedDegrees(...named: Parameters<typeof namedDegrees>): string {
+  return namedDegrees(...named)
+    .map(([axis, degree]) => `${axis} ${degree}`)
+    .join(' · ');
 }
 
 /** Degrees of the axes that operators are sharded over, and of experts. */

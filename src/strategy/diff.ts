@@ -4,7 +4,8 @@
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { leadersOf } from '../ir/layers.js';
-import { makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { rankNames, shownAxes, shownStrategy } from '../sharding-propagation/layout-text.js';
+import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { namesOn, sizesText } from '../sharding-propagation/stage-meshes.js';
 import { meshesOf } from './assignment-of.js';
 import type { MindSporeStrategy } from './mindspore/document.js';
@@ -91,34 +92,60 @@ export function diffDocuments(before: MindSporeStrategy, after: MindSporeStrateg
   return { same: parts.operators.length + parts.tensors.length === 0, ...parts, cost: null };
 }
 
-/** An operator on a plan's mesh in words: `b0: dp, n: tp; all-reduce; stage 1`. */
+/** An operator on a plan's mesh for people: `b0: dp, n: tp 2 of 8; all-reduce; stage 1`. */
 export function operatorText(operator: PlanOperator, plan: PlanMeshes): string {
   const hasStages = plan.mesh.some(({ axis }) => axis === STAGE_AXIS);
-  return [strategyText(operator, plan), ...(hasStages ? [stageChunkText(operator)] : [])].join('; ');
+  return [strategyText(operator, plan, SHOWN), ...(hasStages ? [stageChunkText(operator)] : [])].join('; ');
+}
+
+/** A layout or the steps of a resharding for people. Stages with meshes of their own have no common names of axes. */
+export function axesInWords(text: string, { mesh, meshes }: PlanMeshes): string {
+  return meshes ? text : shownAxes(text, wholeMesh(mesh));
+}
+
+function wholeMesh(mesh: Plan['mesh']): Mesh {
+  return makeMesh(mesh.map(({ axis, size }) => [axis, size] as const));
+}
+
+/** How a strategy's factors and lists of its axes are written. */
+interface AxesWriter {
+  readonly factors: (operator: PlanOperator, mesh: Mesh) => string;
+  readonly names: (mesh: Mesh, axes: readonly string[]) => readonly string[];
+}
+
+/** With all sub-axes, so that unlike strategies have unlike texts. */
+const EXACT: AxesWriter = {
+  factors: ({ strategy, pieces }, mesh) => {
+    const factors = Object.entries(strategy)
+      .filter(([, axes]) => axes.length > 0)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([factor, axes]) => `${factor}: ${listText(namesOn(mesh, axes))}`);
+    const seen = Object.entries(pieces ?? {}).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`);
+    return [factors.length === 0 ? 'replicated' : factors.join(', '), ...seen].join('; ');
+  },
+  names: namesOn,
+};
+
+/** As reports show it. */
+const SHOWN: AxesWriter = {
+  factors: ({ strategy, pieces }, mesh) => shownStrategy({ axes: strategy, ...(pieces ? { pieces } : {}) }, mesh),
+  names: (mesh, axes) => rankNames(axes, mesh),
+};
+
+function listText(names: readonly string[]): string {
+  return names.length === 1 ? (names[0] ?? '') : `(${names.join(',')})`;
 }
 
 /** The fields of a plan that name its axes. */
 type PlanMeshes = Pick<Plan, 'mesh' | 'meshes'>;
 
 /** A strategy without its place. */
-function strategyText(
-  { stage, strategy, pieces, partial: partialOperands, reduction: pending, recompute, place }: PlanOperator,
-  plan: PlanMeshes,
-): string {
-  const mesh = meshesOf(plan)?.stages[stage] ?? makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
-  const axesText = (axes: readonly string[]): string => {
-    const names = namesOn(mesh, axes);
-    return names.length === 1 ? (names[0] ?? '') : `(${names.join(',')})`;
-  };
-  const factors = Object.entries(strategy)
-    .filter(([, axes]) => axes.length > 0)
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([factor, axes]) => `${factor}: ${axesText(axes)}`);
-  const seen = Object.entries(pieces ?? {}).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`);
+function strategyText(operator: PlanOperator, plan: PlanMeshes, { factors, names }: AxesWriter = EXACT): string {
+  const { stage, partial: partialOperands, reduction: pending, recompute, place } = operator;
+  const mesh = meshesOf(plan)?.stages[stage] ?? wholeMesh(plan.mesh);
   return [
-    factors.length === 0 ? 'replicated' : factors.join(', '),
-    ...seen,
-    ...(partialOperands ? [`partial operands over ${axesText(partialOperands.axes)}`] : []),
+    factors(operator, mesh),
+    ...(partialOperands ? [`partial operands over ${listText(names(mesh, partialOperands.axes))}`] : []),
     ...(pending && pending.kind !== 'none'
       ? [pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind]
       : []),

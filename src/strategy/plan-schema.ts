@@ -8,7 +8,7 @@ import { closedRecord, listOf, mapOf } from '../ir/json-schema.js';
 import { OFFLOAD_PARTS } from '../partition/offload-parts.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
-import { PARALLEL_AXES, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';
+import { EXPERTS, SP_METHODS, SP_ORDERS } from '../sharding-propagation/roles.js';
 import { PRICE_LEVELS } from './plan.js';
 
 const text = { type: 'string' } as const;
@@ -54,8 +54,8 @@ const mesh = {
 
 /** The mesh of a stage: `ep` behind its axes states on how many of their ranks experts are. */
 const stageMesh = {
-  ...listOf(record({ axis: { enum: PARALLEL_AXES }, size: degree })),
-  maxItems: PARALLEL_AXES.length,
+  ...listOf(record({ axis: { enum: [...AXIS_ORDER, EXPERTS] }, size: degree })),
+  maxItems: AXIS_ORDER.length + 1,
 };
 
 export const PLAN_SCHEMA = record(

@@ -40,7 +40,6 @@ const OF_TRAINING = [
   'batch-statistics',
   'freeze-batch-statistics',
   'dropout-seed',
-  'micro-batches',
 ] as const;
 
 /** A value that every option of training takes. */
@@ -112,6 +111,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ...parameters('compile'),
     precision: ALWAYS,
     'micro-batch': ['compile x.onnx --micro-batch 2'],
+    'micro-batches': ['compile x.onnx --micro-batches 1'],
     'dropout-seed': [
       'compile x.onnx --dropout-seed 1',
       'compile x.onnx --train --train-mode as-exported --dropout-seed 1',
@@ -173,8 +173,6 @@ const USES: Readonly<Record<string, Uses>> = {
     ...importing,
     ...always('parameters', 'train', 'tie', 'untie', 'trainable', 'frozen'),
     ...ofTraining('inspect'),
-    'micro-batch': ['inspect x.onnx --micro-batch 2', 'inspect x.onnx --train --micro-batch 2'],
-    'micro-batches': ['inspect x.onnx --train --micro-batches 2'],
   },
   simulate: {
     ...writing('simulate'),

@@ -176,3 +176,12 @@ test('--train tells what is trained, its groups and state, and the bytes of all 
   t.regex(words.stdout, /\ntraining\n {2}loss .* loss, of an input labels\n {2}optimizer .* adamw, bf16\n/);
   t.regex(words.stdout, /\n {2}all +\S+ \S+ +\S+ \S+ +\S+ \S+ +\S+ \S+\n/);
 });
+
+test('micro-batches are a plan’s: inspect does not offer them', async (t) => {
+  const help = await autopar(['inspect', '--help']);
+  t.notRegex(help.stdout, /--micro-batch/);
+  t.regex(help.stdout, /--train +inspect the training step/);
+  const { code, stderr } = await autopar(['inspect', 'models/mlp.onnx', '--train', '--micro-batches', '2']);
+  t.is(code, 2);
+  t.regex(stderr, /unknown option '--micro-batches'/);
+});

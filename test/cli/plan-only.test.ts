@@ -179,3 +179,29 @@ for (const [line, code, exit, says] of REFUSED) {
     t.false(existsSync(join(folder, 'out')));
   });
 }
+
+test('of a family: the note names it, explain --mesh has its experts, strategy show what was asked', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const made = await autopar(['compile', '--model', 'mlp', '--devices', '2', '-o', 'mlp'], { cwd: folder });
+  t.regex(made.stderr + made.stdout, /8 weights have no values, as --model mlp gives none/);
+
+  const moe = 'moe:layers=2,hidden=64,heads=4,kv_heads=4,ffn=64,experts=4,seq=32,vocab=128';
+  const spread = `compile --model ${moe} --cluster 1x8:a100-sxm-80 --train --global-batch 32 --plan-only`;
+  const degrees = ['--dp', '4', '--tp', '2', '--ep', '2', '-o', 'moe'];
+  t.is((await autopar([...spread.split(' '), ...degrees], { cwd: folder })).code, 0);
+  const { stdout: mesh } = await autopar(['explain', 'moe', '--mesh'], { cwd: folder });
+  t.regex(mesh, /^ +ep +2 /m);
+  const { stdout: shown } = await autopar(['strategy', 'show', 'moe', '--all'], { cwd: folder });
+  t.regex(shown, /dp 4 · tp 2 · ep 2/);
+  t.regex(shown, /dp 2 of 4/);
+  t.notRegex(shown, /\b[dt]p\.\d/);
+
+  const staged = await autopar([...STEP.split(' '), '--pp', '2', '--plan-only', '-o', 'gpt'], { cwd: folder });
+  const stages = /^ {2}stages .*$/m.exec(staged.stdout)?.[0] ?? '';
+  t.regex(stages, /E t/);
+  t.true((await autopar(['explain', 'gpt'], { cwd: folder })).stdout.includes(stages));
+  const show = (await autopar(['strategy', 'show', 'gpt'], { cwd: folder })).stdout;
+  t.regex(show, /^ {2}pinned +pp=2$/m);
+  t.regex(show, /layers\.0 stands for 2 layers, on stages 0 and 1/);
+});

@@ -10,7 +10,7 @@ import {
   replicated,
   sameBlocks,
 } from '../../src/sharding-propagation/layout.js';
-import { layoutText, parseLayout, rankNames } from '../../src/sharding-propagation/layout-text.js';
+import { layoutText, parseLayout, rankNames, shownAxes } from '../../src/sharding-propagation/layout-text.js';
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { reshardCases } from './random-layouts.js';
 import { cutAll } from './simulate.js';
@@ -112,7 +112,11 @@ test('text for people has ranks of an axis in place of sub-axes', (t) => {
     ['[(3 | 8:(dp,tp.0))]', [24], '[(3 | 8:(dp,tp 2 of 4))]'],
     ['[(dp,tp), -]', [16, 3], '[(dp,tp), -]'],
   ];
-  for (const [text, shape, shown] of cases) t.is(layoutText(parseLayout(text, shape, MESH), MESH, rankNames), shown);
+  for (const [text, shape, shown] of cases) {
+    t.is(layoutText(parseLayout(text, shape, MESH), MESH, rankNames), shown);
+    t.is(shownAxes(text, MESH), shown);
+  }
+  t.is(shownAxes('all-gather(tp.0), [(tp.0,dp), tp]', MESH), 'all-gather(tp 2 of 4), [(tp 2 of 4,dp), tp]');
 });
 
 test('bad text is refused with the reason', (t) => {

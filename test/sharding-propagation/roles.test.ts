@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { processGroups } from '../../src/api/groups.js';
 import { groupOf } from '../../src/program/mesh.js';
 import { axesSize } from '../../src/sharding-propagation/mesh.js';
-import { axisParts, dataAxes, expertAxes, innerMesh } from '../../src/sharding-propagation/roles.js';
+import { axisParts, dataAxes, expertAxes, innerMesh, listedDegrees } from '../../src/sharding-propagation/roles.js';
 
 const DEGREES = fc
   .record({
@@ -64,4 +64,9 @@ test('parts of axes are the axes, apart where experts lie', (t) => {
     axisParts(mesh, hasExperts).map(({ name, axis, size }) => `${name} of ${axis}: ${size}`);
   t.deepEqual(parts(false), ['dp of dp: 4', 'sp of sp: 2', 'tp of tp: 2']);
   t.deepEqual(parts(true), ['dp of dp: 2', 'ep of dp: 2', 'sp of sp: 1', 'ep of sp: 2', 'tp of tp: 2']);
+});
+
+test('degrees are listed in one order, whichever they are read in', (t) => {
+  t.is(listedDegrees({ ep: 2, sp: 1, pp: 2, tp: 1, dp: 4 }), 'dp 4 · tp 1 · pp 2 · ep 2');
+  t.is(listedDegrees({ pp: 2, dp: 4 }, []), 'dp 4 · pp 2');
 });

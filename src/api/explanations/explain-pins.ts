@@ -17,6 +17,7 @@ import { searchPins } from '../../search/pinned.js';
 import { stagePins } from '../../search/pipeline/stage-pins.js';
 import { requestedZero } from '../../search/zero.js';
 import type { PinRecord } from '../../sharding-propagation/annotations/annotation.js';
+import { shownStrategy } from '../../sharding-propagation/layout-text.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import { Deadline } from '../../solver/deadline.js';
@@ -44,12 +45,15 @@ export interface OperatorPinPrice {
   /** Axes by factor as in annotations: the current placement, and the cheapest of the other placements. */
   readonly now: NonNullable<PinRecord['factors']>;
   readonly pin: Pick<PinRecord, 'match'> & { readonly factors: NonNullable<PinRecord['factors']> };
+  /** The same for people, with axes in place of sub-axes: `n: tp 2 of 8`. */
+  readonly shown: { readonly now: string; readonly pin: string };
   readonly alone: AddedSeconds;
   /** With the same pin on all corresponding operators; null if there is only one, or if they have no such strategy. */
   readonly together: AddedSeconds | null;
 }
 
 export interface PinsExplanation {
+  /** The predicted step of the plan. Costs are of operators and collectives, in which communication is not hidden. */
   readonly stepSeconds: number;
   /** The number format that most of the step is priced in; null in plans of earlier versions. */
   readonly precision: string | null;
@@ -78,7 +82,7 @@ export async function explainPins(directory: string, options: ExplainPinsOptions
   const limit = given.memoryBytes ?? usableBytes(cluster);
   const { operators, without } = await operatorPrices(replanning, limit, options);
   return {
-    stepSeconds: plan.search.costSeconds,
+    stepSeconds: plan.predicted.stepSeconds,
     precision: plan.predicted.precision ?? null,
     memoryBytes: limit ?? null,
     operators,
@@ -151,13 +155,15 @@ async function operatorPrices(
   });
   const operators = all.map(({ placed: own, alike, alone, together }): OperatorPinPrice => {
     const { node } = own;
-    const factors = (strategy: Strategy) => shortened(factorsOf(graph, { node, strategy }), meshOf?.(node) ?? mesh);
+    const on = meshOf?.(node) ?? mesh;
+    const factors = (strategy: Strategy) => shortened(factorsOf(graph, { node, strategy }), on);
     return {
       operator: node.name,
       op: node.op,
       alike: alike.nodes.map(({ name }) => name),
       now: factors(own.strategy),
       pin: { match: { node: exactly(node.name) }, factors: factors(alone.strategy) },
+      shown: { now: shownStrategy(own.strategy, on), pin: shownStrategy(alone.strategy, on) },
       alone: added(alone),
       together: together && added(together),
     };

@@ -7,7 +7,10 @@ import type { MissingData } from '../../ir/graph.js';
 import { problemText, remedyText, withoutData } from '../../ir/onnx/external-data.js';
 import type { ImportedModel } from './import.js';
 
-type WeightedModel = Pick<ImportedModel, 'graph' | 'file'>;
+interface WeightedModel extends Pick<ImportedModel, 'graph' | 'file'> {
+  /** The text of a family, where the file was made from one: users do not know that file. */
+  readonly generated?: string | undefined;
+}
 
 interface AbsentWeight {
   readonly name: string;
@@ -26,7 +29,10 @@ export function absentText(model: WeightedModel): string {
   const absent = absentWeights(model);
   const located = absent.filter(({ data }) => data !== null);
   const [first] = located;
-  if (!first?.data) return `${weightsText(absent.length)} no values in ${path.basename(model.file)}`;
+  if (!first?.data)
+    return model.generated === undefined
+      ? `${weightsText(absent.length)} no values in ${path.basename(model.file)}`
+      : `${weightsText(absent.length)} no values, as --model ${model.generated} gives none`;
   return `${weightsText(located.length)} no values, as '${first.data.location}' ${problemText(first.data)}`;
 }
 

@@ -47,7 +47,7 @@ export async function readRunnable(directory: string, model?: string): Promise<C
     });
     if (planned.weightsPresent) throw error;
     throw weightsNeeded(
-      planned,
+      { ...planned, generated: source.generated },
       `${directory} holds a plan but no program`,
       'compile with --init random, which makes values',
       error.code,

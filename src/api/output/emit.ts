@@ -141,7 +141,7 @@ function reasonWithout({ imported }: PlannedModel, options: EmitOptions): string
   if (options.planOnly) return 'no program was written, as --plan-only says';
   if (imported.weightsPresent) return null;
   refuseWrongData(imported);
-  return `no program was written: ${absentText(imported)} (--init random makes some)`;
+  return `no program was written: ${absentText({ ...imported, generated: options.generated })} (--init random makes some)`;
 }
 
 /** The path of a file relative to a folder, with forward slashes. */

@@ -10,7 +10,7 @@ import { interruptible } from '../../ir/interruption.js';
 import { bytesWritten, shareWritten } from '../../search/figures.js';
 import type { PlanOptions } from '../../search/plan.js';
 import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
-import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { listedDegrees } from '../../sharding-propagation/roles.js';
 import { Deadline } from '../../solver/deadline.js';
 import { mixesSamples } from '../models/training.js';
 import { type PlannedModel, plan } from '../plan.js';
@@ -65,13 +65,12 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
     .sort((a, b) => a.peakBytes - b.peakBytes);
   if (!nearest) return alone;
   const { degrees, microBatches, reason } = nearest;
-  const written = AXIS_ORDER.flatMap((axis) => (degrees[axis] > 1 ? [`${axis} ${degrees[axis]}`] : [])).join(' ');
   const steps = others.length === 1 ? 'step' : 'steps';
   const batches = microBatches > 1 ? ` with ${microBatches} micro-batches` : '';
   return new AutoparError(
     alone.code,
     alone.exit,
-    `${alone.message}; the smallest of ${others.length} proposed ${steps}, ${written}${batches}, ${reason}`,
+    `${alone.message}; the smallest of ${others.length} proposed ${steps}, ${listedDegrees(degrees, [])}${batches}, ${reason}`,
     alone.where,
     alone.hint,
   );

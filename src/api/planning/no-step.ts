@@ -6,6 +6,8 @@ import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
 import { AutoparError } from '../../ir/error.js';
 import type { DegreesVerdict, FoundConfigurations } from '../../search/configurations/best-configurations.js';
 import type { Combination, Decided, SpaceOptions } from '../../search/configurations/space.js';
+import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { listedDegrees } from '../../sharding-propagation/roles.js';
 
 /** Every combination is impossible: there are too many pins, or the batch does not divide. */
 export function impossible(
@@ -72,7 +74,6 @@ export function nothingFits(
   const { host } = least;
   const onHost = offload === 'none' ? '' : `, ${offload === 'all' ? 'optimizer and activations' : offload} on the host`;
   const held = host ? `, and ${gigabytes(host.bytes)} of the ${gigabytes(host.memoryBytes)} on a host` : '';
-  const { pp, dp, sp, tp } = degrees;
   // Each device has this overhead, whatever it holds; only the rest is divided among devices.
   const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
   const fixed = cluster.local ? 0 : contextBytes + communicationBytes;
@@ -84,8 +85,8 @@ export function nothingFits(
   return new AutoparError(
     'nothing-fits',
     'noPlan',
-    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: the smallest is pp ${pp} · dp ` +
-      `${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recompute ${recompute}${onHost}, with ${gigabytes(least.bytes)} ` +
+    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: the smallest is ` +
+      `${listedDegrees(degrees, AXIS_ORDER)}, ZeRO ${zero}, recompute ${recompute}${onHost}, with ${gigabytes(least.bytes)} ` +
       `on stage ${least.stage}${held}`,
     {},
     `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; ` +

@@ -175,6 +175,12 @@ export function microBatchCount({ globalBatch, microBatch, degrees }: StepConfig
   return globalBatch / (microBatch * degrees.dp);
 }
 
+/** What a proposal decides for the operators' planner, where it is not given. */
+export const PROPOSED_OPTIONS = [
+  ...(['dp', 'tp', 'pp', 'sp', 'ep', 'schedule', 'virtualStages', 'zero', 'recompute', 'offload'] as const),
+] as const satisfies readonly (keyof ProposalRequest)[];
+export type ProposedOption = (typeof PROPOSED_OPTIONS)[number];
+
 /**
  * The options of the operators' planner for a proposal: options that are given stay as they are.
  * @param graph the graph of one of its micro-batches

@@ -11,8 +11,9 @@ import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../../cost-model/step/mesh-order.js';
 import type { StepPrice } from '../../cost-model/step/step-price.js';
 import { runsInStep } from '../../partition/except-last.js';
-import type { ShardedGraph } from '../../partition/sharded-graph.js';
-import type { MeshAxis } from '../../sharding-propagation/mesh.js';
+import type { CommunicationNode, ShardedGraph } from '../../partition/sharded-graph.js';
+import type { Mesh, MeshAxis } from '../../sharding-propagation/mesh.js';
+import { dataAxes, EXPERTS } from '../../sharding-propagation/roles.js';
 
 export interface AxisUse {
   /** `tp`; for collectives over several axes together `dp·tp`. */
@@ -73,12 +74,21 @@ export function stepAxes(
 /** Axes of a lowered plan, innermost first; collectives over several axes at once are a line of their own. */
 export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUse[] {
   const axes = [...graph.mesh.axes].reverse().filter(({ size }) => size > 1);
-  const sums = new Map<string, AxisSum>(axes.map((axis) => [axis.name, { ...NO_SUM, axes: [axis] }]));
+  const experts = expertsAxis(graph.mesh);
+  const outermost = experts && dataAxes(graph.mesh).find(({ size }) => size > 1);
+  const sums = new Map<string, AxisSum>(
+    axes.flatMap((axis) =>
+      [...(experts && axis === outermost ? [experts] : []), axis].map((own) => [own.name, { ...NO_SUM, axes: [own] }]),
+    ),
+  );
   const overlap = hiddenBehind(graph, cluster);
   const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
     if (node.kind !== 'communicate') continue;
-    const over = axes.filter(({ subAxes }) => subAxes.some(({ name }) => node.axes.includes(name)));
+    const over =
+      experts && isOfExperts(node, experts, graph.mesh)
+        ? [experts]
+        : axes.filter(({ subAxes }) => subAxes.some(({ name }) => node.axes.includes(name)));
     const name = over.map((axis) => axis.name).join('·');
     const sum = sums.get(name) ?? { ...NO_SUM, axes: over };
     const runs = runsOf(node);
@@ -103,6 +113,21 @@ export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUs
     seconds: (nanoseconds - hidden) / 1e9,
     hiddenSeconds: hidden / 1e9,
   }));
+}
+
+/** The sub-axes that shard experts, as an axis of their own; undefined where experts are whole. */
+function expertsAxis({ axes, experts = [] }: Mesh): MeshAxis | undefined {
+  const subAxes = axes.flatMap((axis) => axis.subAxes.filter(({ name }) => experts.includes(name)));
+  return subAxes.length === 0
+    ? undefined
+    : { name: EXPERTS, size: subAxes.reduce((product, { size }) => product * size, 1), subAxes };
+}
+
+/** Whether ranks exchange tokens for experts. Where experts are on all data ranks, sums of gradients have the same groups. */
+function isOfExperts({ axes, collective }: CommunicationNode, experts: MeshAxis, mesh: Mesh): boolean {
+  const isWithin = axes.every((axis) => experts.subAxes.some(({ name }) => name === axis));
+  const isAll = dataAxes(mesh).reduce((product, { size }) => product * size, 1) === experts.size;
+  return isWithin && (collective.kind === 'all-to-all' || !isAll);
 }
 
 interface AxisSum {

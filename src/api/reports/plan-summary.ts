@@ -9,6 +9,9 @@ import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';
 import type { Graph } from '../../ir/graph.js';
 import { leadersOf } from '../../ir/layers.js';
 import type { Assignment } from '../../partition/assignment.js';
+import { sharedOperators } from '../../partition/cut-stages.js';
+import type { PipelineLayout } from '../../partition/lower-stages.js';
+import { layoutOfParts } from '../../search/pipeline/stage-layout.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import type { Explainable } from '../explain.js';
@@ -134,6 +137,17 @@ export async function explainPlan(directory: string, model?: string): Promise<Pl
     precision: plan.predicted.precision ?? 'the format of the model',
     recompute: recomputeEffect(staged.graph, lowering, plan.predicted, cluster),
     explainable: () => explainablePlanOf(directory, source, plan, planned),
-    stageLayout: staged.pipeline ? plan.stages.map(({ operators }) => `${operators} operators`).join(' | ') : null,
+    stageLayout: staged.pipeline && stageLayoutOf(plan, planned.graph, staged.pipeline.layout),
   });
+}
+
+/** The contents of stages as compile shows them; their numbers of operators where the plan has units in another order. */
+function stageLayoutOf(plan: Plan, graph: Graph, { stages, chunks, placeOf }: PipelineLayout): string {
+  const shared = new Set([...sharedOperators(graph)].map(({ name }) => name));
+  // What stages that read it run for themselves has no place of its own.
+  const partOf = (name: string) => (shared.has(name) ? undefined : placeOf.get(name)?.part);
+  return (
+    layoutOfParts(graph, stages * chunks, partOf) ??
+    plan.stages.map(({ operators }) => `${operators} operators`).join(' | ')
+  );
 }

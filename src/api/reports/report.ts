@@ -13,7 +13,7 @@ import { localBytes } from '../../partition/partition.js';
 import { type ComputeNode, resultsOf, type ShardedGraph } from '../../partition/sharded-graph.js';
 import { fileLayout } from '../../sharding-propagation/file-form.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
-import { layoutText, rankNames } from '../../sharding-propagation/layout-text.js';
+import { layoutText, rankNames, shownStrategy } from '../../sharding-propagation/layout-text.js';
 import { deviceCount, type Mesh, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import { namesOn } from '../../sharding-propagation/stage-meshes.js';
 import type { Strategy } from '../../sharding-propagation/strategy.js';
@@ -182,19 +182,6 @@ function sidesOf(graph: Graph, node: Node | undefined, strategy: Strategy | unde
   if (!node || !strategy) return [];
   const { operands, results } = sidesUnder(graph, node, strategy, mesh);
   return [operands, results];
-}
-
-/** Factors and their axes; a factor in pieces is written like a dimension of a layout, `n: (3 | 64:tp)`. */
-function shownStrategy({ axes, pieces = {} }: Strategy, mesh: Mesh): string {
-  const text = (factor: string) => rankNames(axes[factor] ?? [], mesh).join(',');
-  const whole = Object.keys(axes).filter((factor) => !Object.keys(pieces).some((own) => factor.startsWith(`${own}.`)));
-  const inPieces = Object.entries(pieces).map(([factor, sizes]) => {
-    const parts = sizes.map((size, index) =>
-      [size, text(`${factor}.${index}`)].filter((part) => part !== '').join(':'),
-    );
-    return `${factor}: (${parts.join(' | ')})`;
-  });
-  return [...whole.map((factor) => `${factor}: ${text(factor)}`), ...inPieces].join(', ') || 'replicated';
 }
 
 /** Every collective in the order of the sharded graph, then the sends to other stages; stage by stage. */

@@ -19,6 +19,7 @@ import { type ImportedModel, type ImportOptions, importModel } from '../models/i
 import { inPrecision, loweredOfPlan } from '../models/inference-precision.js';
 import { importedFor, sharedIn } from '../models/training-form.js';
 import { CONSTANTS_FILE, isTraining, type ProgramSource, readSource } from '../output/folder.js';
+import { PROPOSED_OPTIONS, type ProposedOption } from '../planning/proposals.js';
 import type { Training } from '../requests/training-request.js';
 
 /** The forms of strategy checkpoints that `convert` writes and `show` reads. */
@@ -163,6 +164,12 @@ async function sourceBeside({ file, folder }: Extract<StrategyFile, { form: 'pla
   const there = await stat(path.join(place, 'source.json')).catch(() => null);
   if (!there || (folder === null && path.basename(file) !== 'plan.json')) return null;
   return { folder: place, source: await readSource(place) };
+}
+
+/** The decisions of a plan that a search over training steps made, beside those that were given. */
+export async function proposedIn(read: StrategyFile): Promise<readonly ProposedOption[]> {
+  const proposals = read.form === 'plan' ? (await sourceBeside(read))?.source.decisions?.proposals : undefined;
+  return proposals ? PROPOSED_OPTIONS.filter((name) => proposals[name] === undefined) : [];
 }
 
 async function importOptions(

@@ -3,7 +3,8 @@
  * several chunks a stage the parts are in the model's order.
  */
 import { AutoparError } from '../../ir/error.js';
-import { lettersOf, type StageUnit } from './units.js';
+import type { Graph } from '../../ir/graph.js';
+import { lettersOf, type StageUnit, stageUnits } from './units.js';
 
 /** The text of units on parts. */
 export function layoutOfStages(units: readonly StageUnit[], sizes: readonly number[]): string {
@@ -15,6 +16,29 @@ export function layoutOfStages(units: readonly StageUnit[], sizes: readonly numb
       return lettersOf(own);
     })
     .join(' | ');
+}
+
+/**
+ * The text of a plan's stages, by the part of each forward operator: in layers, or else in single operators; null where the
+ * parts hold the units of the model in another order.
+ */
+export function layoutOfParts(
+  graph: Graph,
+  parts: number,
+  partOf: (operator: string) => number | undefined,
+): string | null {
+  for (const units of [stageUnits(graph, parts), stageUnits(graph, Number.POSITIVE_INFINITY)]) {
+    const placed: number[] = [];
+    for (const { operators } of units) {
+      const before = placed.at(-1) ?? 0;
+      const [part = before, ...others] = new Set(operators.flatMap((name) => partOf(name) ?? []));
+      placed.push(others.length > 0 || part < before ? Number.NaN : part);
+    }
+    if (placed.includes(Number.NaN)) continue;
+    const sizes = Array.from({ length: parts }, (_, part) => placed.filter((at) => at === part).length);
+    return layoutOfStages(units, sizes);
+  }
+  return null;
 }
 
 /**

@@ -3,8 +3,8 @@
  * alternatives says in words what is expected: error messages use it.
  */
 import { closedRecord, type JsonSchema, listOf } from '../../ir/json-schema.js';
-import { MOST_DEVICES, MOST_STAGES } from '../mesh.js';
-import { PARALLEL_AXES } from '../roles.js';
+import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../mesh.js';
+import { EXPERTS } from '../roles.js';
 import { ANNOTATIONS_VERSION, MATCH_KINDS, PLACES, STYLES } from './annotation.js';
 
 const text: JsonSchema = { type: 'string' };
@@ -83,7 +83,7 @@ export const ANNOTATIONS_SCHEMA: JsonSchema = {
   ...closedRecord(
     {
       version: { const: ANNOTATIONS_VERSION },
-      mesh: closedRecord(Object.fromEntries(PARALLEL_AXES.map((axis) => [axis, positive])), []),
+      mesh: closedRecord(Object.fromEntries([...AXIS_ORDER, EXPERTS].map((axis) => [axis, positive])), []),
       pins: listOf(pin),
     },
     ['version', 'pins'],
