@@ -183,8 +183,11 @@ for (const [line, code, exit, says] of REFUSED) {
 test('of a family: the note names it, explain --mesh has its experts, strategy show what was asked', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
-  const made = await autopar(['compile', '--model', 'mlp', '--devices', '2', '-o', 'mlp'], { cwd: folder });
-  t.regex(made.stderr + made.stdout, /8 weights have no values, as --model mlp gives none/);
+  for (const training of [[], ['--train', '--loss', 'mse']]) {
+    const words = ['compile', '--model', 'mlp', '--devices', '2', '-o', 'mlp', ...training];
+    const made = await autopar(words, { cwd: folder });
+    t.regex(made.stderr + made.stdout, /8 weights have no values, as --model mlp gives none/);
+  }
 
   const moe = 'moe:layers=2,hidden=64,heads=4,kv_heads=4,ffn=64,experts=4,seq=32,vocab=128';
   const spread = `compile --model ${moe} --cluster 1x8:a100-sxm-80 --train --global-batch 32 --plan-only`;

@@ -19,7 +19,8 @@ interface AbsentWeight {
 }
 
 function absentWeights({ graph }: WeightedModel): readonly AbsentWeight[] {
-  return [...graph.weights].flatMap(([name, { source }]) =>
+  // Those that a step changes are state of its graph.
+  return [...graph.weights, ...(graph.initial ?? [])].flatMap(([name, { source }]) =>
     source.kind === 'absent' ? [{ name, data: source.data ?? null }] : [],
   );
 }
