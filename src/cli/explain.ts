@@ -130,7 +130,7 @@ async function runExplain(
       for (const line of memoryLines(stage, memoryBytes, whose(stage.stage))) output.print(line);
     }
     output.data({
-      ...{ schema: 'autopar-explain-v1', memory: stages },
+      ...{ schema: 'autopar-explain-v1', memoryBytes, memory: stages },
       ...(kept ? { zero: kept } : {}),
       ...(server ? { server } : {}),
     });

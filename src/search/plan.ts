@@ -44,6 +44,7 @@ import { preferencesOf } from './preference.js';
 import { remedyOf } from './remedy.js';
 import { requestedHosted, requestedParts } from './requested-places.js';
 import { reshardOpTexts, servedOpTexts } from './reshard-texts.js';
+import { kindByKind } from './ruling-order.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
 import { requestedZero } from './zero.js';
 
@@ -231,7 +232,9 @@ export async function plan(
     memory: best.memory,
     prediction: best.prediction,
     savesMemory: best.savesMemory,
-    rejected: nearestFirst(others),
+    rejected: kindByKind(others, ['slower', 'late', 'too-large', 'impossible'], (ruling) =>
+      ruling.kind === 'slower' ? ruling.stepNanoseconds : ruling.kind === 'too-large' ? ruling.leastBytes : 0,
+    ),
     top: choice.ranked.map(({ solved, prediction }) => ({
       degrees: solved.degrees,
       stepNanoseconds: stepNanoseconds({ prediction }),
@@ -463,15 +466,6 @@ function tooManyOperators(count: number): AutoparError {
     'simplify the model with ONNX Runtime first, or plan a part of it',
   );
 }
-
-/** The slower ones by their time, then those that are not searched, too large by their memory, and impossible. */
-function nearestFirst(rejected: readonly Rejected[]): readonly Rejected[] {
-  const figure = (ruling: Rejected) =>
-    ruling.kind === 'slower' ? ruling.stepNanoseconds : ruling.kind === 'too-large' ? ruling.leastBytes : 0;
-  return [...rejected].sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind) || figure(a) - figure(b));
-}
-
-const KINDS: readonly Rejected['kind'][] = ['slower', 'late', 'too-large', 'impossible'];
 
 function nothingFits(
   graph: Graph,

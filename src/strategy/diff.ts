@@ -119,7 +119,7 @@ const EXACT: AxesWriter = {
     const factors = Object.entries(strategy)
       .filter(([, axes]) => axes.length > 0)
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([factor, axes]) => `${factor}: ${listText(namesOn(mesh, axes))}`);
+      .map(([factor, axes]) => `${factor}: ${axesText(namesOn(mesh, axes))}`);
     const seen = Object.entries(pieces ?? {}).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`);
     return [factors.length === 0 ? 'replicated' : factors.join(', '), ...seen].join('; ');
   },
@@ -132,7 +132,7 @@ const SHOWN: AxesWriter = {
   names: (mesh, axes) => rankNames(axes, mesh),
 };
 
-function listText(names: readonly string[]): string {
+function axesText(names: readonly string[]): string {
   return names.length === 1 ? (names[0] ?? '') : `(${names.join(',')})`;
 }
 
@@ -145,7 +145,7 @@ function strategyText(operator: PlanOperator, plan: PlanMeshes, { factors, names
   const mesh = meshesOf(plan)?.stages[stage] ?? wholeMesh(plan.mesh);
   return [
     factors(operator, mesh),
-    ...(partialOperands ? [`partial operands over ${listText(names(mesh, partialOperands.axes))}`] : []),
+    ...(partialOperands ? [`partial operands over ${axesText(names(mesh, partialOperands.axes))}`] : []),
     ...(pending && pending.kind !== 'none'
       ? [pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind]
       : []),

@@ -5,7 +5,7 @@
 import path from 'node:path';
 import { simulateStages } from '../../cost-model/predict-stages.js';
 import { drawScaled } from '../../schedule/draw.js';
-import type { ScheduleKind } from '../../schedule/schedule.js';
+import type { ActionPhase, ScheduleKind } from '../../schedule/schedule.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { compiledModel } from '../models/compiled-model.js';
 import { readSource } from '../output/folder.js';
@@ -13,7 +13,7 @@ import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
 
 /** An action; seconds from the beginning of the step. */
 export interface ScheduledAction {
-  readonly phase: 'forward' | 'backward' | 'input-gradient' | 'weight-gradient';
+  readonly phase: ActionPhase;
   readonly microBatch: number;
   readonly chunk: number;
   readonly startSeconds: number;

@@ -220,7 +220,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
     ...found,
-    // Of equally fast ones a simpler one leads those that were found, and cuts of layers come before the others.
+    // The preferred configuration, and those with uneven cuts, were put in front.
     verdicts: inOrder(found.verdicts, searching.objective),
     simulation,
     layers: await prepared.read(first.configuration.degrees.tp, prepared.sample),

@@ -1,6 +1,6 @@
 /**
  * @file The bytes of a weight by their place, so that a reader of parts holds no more than a window of the file. Import
- * transposes matrices (`Transposition`): a transposed weight is replicated.
+ * transposes matrices (`Transposition`): a transposed weight is in memory as a whole.
  */
 import { closeSync, openSync } from 'node:fs';
 import { AutoparError } from '../error.js';

@@ -5,6 +5,7 @@
  * figure that rules it out.
  */
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { kindByKind } from '../ruling-order.js';
 import { fitsIn, type PricedConfiguration } from './priced.js';
 import type { ConfigurationSearchOptions, MappingChoices, Pricing } from './pricing.js';
 import {
@@ -389,7 +390,7 @@ export function inOrder(
     if (verdict.kind === 'too-large') return verdict.least.bytes;
     return verdict.kind === 'impossible' ? 0 : verdict.atLeastSeconds;
   };
-  return [...verdicts].sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind) || figure(a) - figure(b));
+  return kindByKind(verdicts, KINDS, figure);
 }
 
 const KINDS: readonly DegreesVerdict['kind'][] = ['priced', 'slower', 'unseen', 'too-large', 'impossible'];

@@ -299,6 +299,14 @@ else {
     }
   });
 
+  test.serial('a program that writes no file needs no folder that may be written to', (t) => {
+    const folder = join(programs.get(0)?.folder ?? '', 'torch');
+    const script =
+      'import os, runpy, sys; os.access = lambda *_: False; sys.path.insert(0, sys.argv[1]); ' +
+      "main = os.path.join(sys.argv[1], 'main.py'); sys.argv = [main]; runpy.run_path(main, run_name='__main__')";
+    t.regex(t.throws(() => python(['-c', script, folder]))?.message ?? '', /needs 4 ranks, and 1 run/);
+  });
+
   test.serial('another world size is refused with the command', (t) => {
     const main = join(programs.get(0)?.folder ?? '', 'torch', 'main.py');
     const error = t.throws(() => python([main, '--device', 'cpu']));

@@ -61,8 +61,11 @@ def check_files(options):
     for path in [*(options.inputs or []), *([options.resume] if options.resume else [])]:
         if not os.path.exists(path):
             sys.exit(f"{path} does not exist: check the path")
-    for path in (options.outputs, options.state, options.metrics):
-        folder = os.path.dirname(os.path.abspath(path or ""))
+    if os.environ.get("RANK", "0") != "0":
+        return
+    # The first rank alone writes files.
+    for path in filter(None, (options.outputs, options.state, options.metrics)):
+        folder = os.path.dirname(os.path.abspath(path))
         if not os.access(folder, os.W_OK):
             sys.exit(f"{path} cannot be written: {folder} is no folder that may be written to")
     if options.save:
