@@ -1,7 +1,8 @@
 /**
  * What `npm test` runs. Test files share processes in suites (scripts/suites.mjs), unless a command names files: each then has its
  * own. None has a thread in place of a process: ending a thread inside of native code aborts the whole process.
- * Their temporary folders lie in one folder of the run, which goes with it, however it ends.
+ * Their temporary folders lie in one folder of the run, which goes with it, however it ends; measurements that a user made of the
+ * machine are not seen.
  */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
@@ -19,7 +20,7 @@ export default {
   concurrency: availableParallelism() + 1,
   files: [testFiles(8)],
   require: ['./dist/test/scratch.js', './dist/test/seed.js'],
-  environmentVariables: { TMPDIR: folder, TEMP: folder },
+  environmentVariables: { TMPDIR: folder, TEMP: folder, XDG_CACHE_HOME: folder },
   workerThreads: false,
   nodeArguments,
   timeout: '3m',

@@ -72,13 +72,13 @@ function measure({ rank, control: buffer, regions }: Job): readonly number[] {
   const transport = new SharedMemoryTransport(regions, rank, control);
   return CASES.map((entry) => {
     const call = callOf(entry, rank);
-    const block = allocate(call.inputBytes).fill(0);
+    const input = allocate(call.inputBytes).fill(0);
     const result = allocate(call.outputBytes).fill(0);
     let fastest = Number.POSITIVE_INFINITY;
     for (let turn = 0; turn < turnsOf(entry.bytes); turn++) {
       control.barrier(rank);
       const from = performance.now();
-      transport.start(call, block);
+      transport.start(call, input);
       transport.wait(call, result);
       if (turn > 0) fastest = Math.min(fastest, performance.now() - from);
     }

@@ -163,7 +163,7 @@ async function run(
   } catch (error) {
     if (!(error instanceof NoAssignment)) throw error;
     throw new AutoparError(
-      'contest-limit-too-small',
+      'bad-contest-file',
       'input',
       `${error.message}: usage_limit ${instance.limit === Infinity ? 'none' : instance.limit}`,
       { file },
@@ -186,8 +186,8 @@ function write(file: string, states: readonly number[]): void {
     writeFileSync(file, `${JSON.stringify(states)}\n`);
   } catch (error) {
     throw new AutoparError(
-      'unwritable-solution',
-      'usage',
+      'cannot-write',
+      'cannotWrite',
       `cannot write the solution (${(error as NodeJS.ErrnoException).code ?? 'no reason given'})`,
       { file },
       'name a folder with room, in which no folder has the name of an instance',
@@ -218,7 +218,7 @@ function prepare(folder: string): void {
     mkdirSync(folder, { recursive: true });
   } catch (error) {
     throw new AutoparError(
-      'unwritable-folder',
+      'bad-option',
       'usage',
       `cannot write solutions to ${folder} (${(error as NodeJS.ErrnoException).code ?? 'no reason given'})`,
       {},

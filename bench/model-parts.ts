@@ -101,7 +101,7 @@ export async function planningParts(file: string, clusterText: string, clock: Pa
   const { graph } = imported;
   const cluster = parseCluster(clusterText, undefined);
   clock.begin('questions');
-  const found = await search(graph, cluster, {}, measured(clock));
+  const found = await search(graph, cluster, { completion: measured(clock) });
   clock.begin('plan.json');
   planToJson(planOf(found, imported, cluster));
   clock.begin('report');
@@ -128,8 +128,8 @@ export async function trainingParts(
   const step = withTraining(model, training);
   const cluster = parseCluster(clusterText, undefined);
   clock.begin('questions');
-  const options = { degrees, memoryBytes: Number.MAX_SAFE_INTEGER };
-  const found = await search(step.graph, cluster, options, measured(clock));
+  const options = { degrees, memoryBytes: Number.MAX_SAFE_INTEGER, completion: measured(clock) };
+  const found = await search(step.graph, cluster, options);
   clock.begin('check');
   const findings = checkSharded(onlyStage(found.lowered));
   if (findings.length > 0) throw new Error(`the plan is not sound: ${findings[0]?.problem}`);

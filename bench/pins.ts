@@ -73,7 +73,7 @@ function pinsOf(random: () => number, { perNode, hasSequence, experts }: Model):
     ['--micro-batch', [1, 2, 4]],
     ['--zero', [0, 1, 2, 3]],
     ['--recompute', ['none', 'full', 'selective']],
-    ['--schedule', ['1f1b', 'interleaved-1f1b', 'zero-bubble']],
+    ['--schedule', ['1f1b', 'interleaved-1f1b', 'zero-bubble', 'interleaved-zero-bubble', 'zbv']],
   ];
   const wanted = 1 + Math.floor(random() * 3);
   const chosen = new Map<string, string>();

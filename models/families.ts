@@ -2,7 +2,7 @@
  * @file `--model FAMILY:key=value,…`: the families that can be generated, their keys with defaults, and the errors for a text
  * that names none of them.
  */
-import { AutoparError } from '../src/ir/error.js';
+import { usageError } from '../src/ir/error.js';
 import type { Graph } from '../src/ir/graph.js';
 import { offer } from '../src/ir/nearest.js';
 import { alexnet, VGG_BLOCKS, vgg } from './classic-networks.js';
@@ -233,11 +233,15 @@ export function generatedModel(text: string): GeneratedModel {
   const [, name = '', rest = ''] = /^([^:]*):?(.*)$/s.exec(text) ?? [];
   const family = Object.hasOwn(FAMILIES, name) ? FAMILIES[name as FamilyName] : undefined;
   if (!family)
-    throw usage('unknown-family', `--model ${text}: there is no family '${name}'`, offer(name, Object.keys(FAMILIES)));
+    throw usageError(
+      'unknown-family',
+      `--model ${text}: there is no family '${name}'`,
+      offer(name, Object.keys(FAMILIES)),
+    );
   const values = readValues(text, rest, [...Object.keys(family.keys), 'batch']);
   checkHeads(text, values, family);
   const problem = family.problem?.(values);
-  if (problem) throw usage('bad-model-value', `--model ${text}: ${problem.message}`, problem.hint);
+  if (problem) throw usageError('bad-model-value', `--model ${text}: ${problem.message}`, problem.hint);
   const language = family.language?.(values);
   return {
     family: name,
@@ -254,10 +258,10 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
   for (const part of rest.split(',').filter((piece) => piece.trim() !== '')) {
     const [key = '', written = ''] = part.split('=').map((piece) => piece.trim());
     if (!keys.includes(key))
-      throw usage('unknown-model-key', `--model ${text}: '${key}' is not a key of this family`, offer(key, keys));
+      throw usageError('unknown-model-key', `--model ${text}: '${key}' is not a key of this family`, offer(key, keys));
     if (key === 'pattern') {
       if (layersOfLetters(written) === null)
-        throw usage(
+        throw usageError(
           'bad-model-value',
           `--model ${text}: pattern=${written} is not a row of layers`,
           'give a letter for each layer: M state space, * attention, - feed-forward, E experts, as in pattern=ME*E',
@@ -271,7 +275,7 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
     const most = SWITCHES.has(key) ? 1 : DEPTHS.has(key) ? DEEPEST : LARGEST;
     const good = share ? value >= 0 && value < 1 : Number.isSafeInteger(value) && value >= least && value <= most;
     if (written === '' || !good)
-      throw usage(
+      throw usageError(
         'bad-model-value',
         `--model ${text}: ${key}=${written} is ${share ? 'not a share below 1' : `not a whole number from ${least} to ${most}`}`,
         `for example ${key}=${share ? 0.1 : Math.min(most, 8)}`,
@@ -302,7 +306,7 @@ const SWITCHES: ReadonlySet<string> = new Set(['sinks', 'bias']);
 function checkHeads(text: string, values: Values, { language }: Family): void {
   const sizes = language?.(values);
   if (!sizes) return;
-  const refuse = (message: string, hint: string) => usage('bad-model-value', `--model ${text}: ${message}`, hint);
+  const refuse = (message: string, hint: string) => usageError('bad-model-value', `--model ${text}: ${message}`, hint);
   if (!Number.isInteger(sizes.headWidth))
     throw refuse(`hidden ${sizes.hidden} does not divide into ${sizes.heads} heads`, 'give heads that divide hidden');
   if (sizes.heads % sizes.keyHeads !== 0)
@@ -488,8 +492,4 @@ function smallestImage(least: number): (values: Values) => Problem | null {
 function of(values: Values, key: string, otherwise: number): number {
   const value = values[key];
   return typeof value === 'number' ? value : otherwise;
-}
-
-function usage(code: string, message: string, hint: string): AutoparError {
-  return new AutoparError(code, 'usage', message, {}, hint);
 }

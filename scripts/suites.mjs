@@ -68,8 +68,8 @@ function loadedBy(file, text) {
   return loaded.filter((path) => existsSync(path) && !COMPILER.some((folder) => path.startsWith(folder)));
 }
 
-/** What a test file imports of the selection, if it only declares tests that are slow. */
-const SLOW_TESTS = /^import \{ slowTests \} from '\.{1,2}\/[^']*selection\.js';$/m;
+/** What a test file imports of the selection, if it only declares tests that are slow, perhaps of some cases. */
+const SLOW_TESTS = /^import \{ slowTests(?:, thinned)? \} from '\.{1,2}\/[^']*selection\.js';$/m;
 
 /**
  * Whether a built test file does more in `npm run test:all` only by the tests that it declares to be slow: it need not run its

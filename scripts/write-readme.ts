@@ -1,11 +1,13 @@
 /**
- * @file `npm run docs:readme`: runs the commands that README shows and replaces the outputs shown there with theirs.
+ * @file `npm run docs:readme`: runs the commands that README shows, replaces the outputs shown there with theirs, and draws its
+ * picture of a pipeline.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { PIPELINE_PICTURE, pipelinePicture } from './pipeline-picture.js';
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const command = fileURLToPath(new URL('../bundle/cli/main.js', import.meta.url));
@@ -25,6 +27,7 @@ try {
     return `\`\`\`console\n$ ${line}\n${stdout.trimEnd()}\n\`\`\``;
   });
   writeFileSync(page, written);
+  writeFileSync(join(root, PIPELINE_PICTURE), await pipelinePicture());
   console.log(text === written ? 'README.md is as it was' : 'README.md is written anew');
 } finally {
   rmSync(folder, { recursive: true, force: true });

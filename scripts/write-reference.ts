@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { commandDocs } from './reference/commands.js';
 import { coverageDocs } from './reference/coverage.js';
+import { errorDocs } from './reference/errors.js';
 import { familyDocs } from './reference/families.js';
 import { javascriptDocs } from './reference/javascript.js';
 import { SCHEMAS } from './reference/schemas.js';
@@ -15,6 +16,7 @@ export function referenceFiles(): Readonly<Record<string, string>> {
   const pages = {
     'commands.md': commandDocs(),
     'coverage.md': coverageDocs(),
+    'errors.md': errorDocs(),
     'families.md': familyDocs(),
     'javascript.md': javascriptDocs(),
     ...Object.fromEntries(

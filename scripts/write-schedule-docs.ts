@@ -214,7 +214,8 @@ another in a cycle, and how much each stage holds. \`src/schedule/simulate.ts\` 
 starts and ends, given how long each stage, chunk and phase takes and how long results travel: stages may differ, and it takes
 less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. \
 The formulas above (\`src/schedule/closed-form.ts\`) agree
-with it wherever stages are alike and results travel in no time; the two schedules without one are simulated in their place.
+with it wherever stages are alike and results travel in no time. A search gives the two schedules without one the share of the
+waiting that zero-bubble has, and simulates the best.
 
 \`npm run bench:emulated\` compiles a layer per part and runs it on emulated ranks, \
 which wait as long as each phase is said to take. Seconds
@@ -238,8 +239,11 @@ Refused with \`bad-schedule\`: interleaving micro-batches that are not a multipl
 virtual stages in a schedule that has
 none, one virtual stage in one that interleaves, any number but 2 in ZB-V.
 
-The planner chooses among naive, F-then-B, 1F1B, interleaved 1F1B and zero-bubble, whose price it has in one formula.
+The planner chooses among 1F1B, interleaved 1F1B and zero-bubble; with \`--schedule\` it searches degrees, chunks and cuts for
+any of the seven. GPT-175B on 1,024 A100 takes 17.4 s as planned and 18.1 s with interleaved zero-bubble:
 
+    autopar plan --model gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200,batch=1536 --cluster 128x8:a100-sxm-80 \\
+        --train --precision bf16 --prefer fastest --headroom 0 --schedule interleaved-zero-bubble
 `;
 
 /** Share of additional time that a schedule takes if transfers block. */

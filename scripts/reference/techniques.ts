@@ -646,7 +646,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/sharding-propagation/resharding.test.ts'],
     },
     {
-      does: '`full_batch`: inputs in samples over data-parallel ranks, or as the search finds; a rank reads its block alone',
+      does: '`full_batch`: inputs in samples over data-parallel ranks, or as the search finds; a rank reads its shard alone',
       commands: ['autopar compile MODEL --config FILE', 'autopar run DIR'],
       tests: ['test/api/parallel-config/config.test.ts', 'test/api/techniques.test.ts'],
     },
@@ -676,7 +676,12 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Beyond one machine on an existing engine: Python for torchrun from the sharded graph',
       commands: ['autopar compile MODEL --target torch'],
-      tests: ['test/codegen/torch/program.test.ts', 'test/codegen/torch/programs.slow.ts'],
+      tests: [
+        'test/codegen/torch/program.test.ts',
+        'test/codegen/torch/programs.slow.ts',
+        'test/codegen/torch/channels.slow.ts',
+        'test/codegen/torch/drawn.slow.ts',
+      ],
     },
     {
       does: 'A model per rank in ONNX with collectives as operators, and the whole model with multi-device annotations',

@@ -12,7 +12,7 @@ import { crossValidatedSeconds } from '../cost-model/measured-layers/left-out.js
 import { placeRuns } from '../cost-model/measured-layers/linear-step.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { priceStepExactly } from '../cost-model/step/step-price.js';
-import { AutoparError } from '../ir/error.js';
+import { AutoparError, badOption, usageError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { NEEDED } from './calibration/columns.js';
 import { type CsvRow, csvTable } from './calibration/csv.js';
@@ -78,11 +78,8 @@ const LARGEST_BYTES = 1e8;
 export async function calibrate(options: CalibrateOptions): Promise<Calibration> {
   const { files, output, signal, onProgress } = options;
   if (output !== undefined && !/\.(ya?ml|json)$/i.test(output))
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--output ${output} does not name a cluster file`,
-      {},
       'end the name in .yaml, .yml or .json: by its ending --cluster recognises a file',
     );
   const { layerFactors: given, ...plain } = await clusterOf(options.cluster);
@@ -223,5 +220,5 @@ function tooMany(what: string, most: number): AutoparError {
 }
 
 function refused(message: string, hint: string): AutoparError {
-  return new AutoparError('bad-calibration', 'usage', message, {}, hint);
+  return usageError('bad-calibration', message, hint);
 }

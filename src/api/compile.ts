@@ -4,6 +4,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { interruptible } from '../ir/interruption.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import type { PlanResult } from '../search/plan.js';
 import { explainablePlanOf } from './explanations/explain-compiled.js';
 import { weightsNeeded } from './models/absent-weights.js';
@@ -18,6 +19,7 @@ import { emit } from './output/emit.js';
 import { checkTarget, defaultFolder, readSource } from './output/folder.js';
 import { choosePlan } from './planning/choose-plan.js';
 import type { ComparedPlan, Formed } from './planning/compared-plans.js';
+import { comparisonOf, type PlanComparison } from './planning/comparison.js';
 import { unsearchedDimensions } from './planning/left-out.js';
 import { onPart } from './planning/objective.js';
 import { asSearched, storedProposalRequest } from './planning/proposals.js';
@@ -37,6 +39,7 @@ import { type VerifyResult, verify } from './verify.js';
 export type { NestedCompileOptions };
 
 export interface CompileResult extends PlanSummary, WrittenModel {
+  readonly comparison: PlanComparison;
   readonly directory: string;
   /** Notes of import and search for the user. */
   readonly notes: readonly string[];
@@ -66,17 +69,13 @@ export interface CompileResult extends PlanSummary, WrittenModel {
 export async function compile(options: NestedCompileOptions): Promise<CompileResult> {
   const progress = options.onProgress ?? (() => undefined);
   const directory = options.output ?? defaultFolder(options.model);
-  const seed = options.seed ?? 0;
+  const { dims, shapes, constants, weights, seed = 0, signal } = options;
   if (!options.training) refuseUntrained(options.recompute);
   await checkTarget(directory, options.force ?? false, options.model);
   progress('importing');
   const readAt = (globalBatch: number | undefined, degrees: NestedCompileOptions['degrees']) =>
     importModel(options.model, {
-      ...(options.dims ? { dims: options.dims } : {}),
-      ...(options.shapes ? { shapes: options.shapes } : {}),
-      ...(options.constants ? { constants: options.constants } : {}),
-      ...(globalBatch === undefined ? {} : { globalBatch }),
-      ...(options.weights ? { weights: options.weights } : {}),
+      ...withoutUndefined({ dims, shapes, constants, globalBatch, weights }),
       ...dispatchIn(options),
       ...importedFor(options.training, sharedBy(degrees)),
     });
@@ -88,7 +87,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   const modelOptions: ModelOptions = {
     model: options.model,
     dims: read.dims,
-    ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
+    ...withoutUndefined({ globalBatch: options.globalBatch }),
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
   const trained = options.training && (await trainingOn(options.training, options.cluster));
@@ -125,22 +124,18 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   const planned = { ...found, imported };
   await interruptible(options.signal);
   progress('writing');
+  const comparison = comparisonOf({ ...planned.found, compared, searched });
   const { targetNotes, ...emitted } = await emit(planned, {
     directory,
+    comparison,
     randomWeights: random ? seed : null,
     decisions: {
       ...options,
-      ...(axes ? { axes } : {}),
+      ...withoutUndefined({ axes }),
       ...(searched ? { proposals: storedProposalRequest(asSearched(placed, trained, read)) } : {}),
     },
-    ...(training ? { training } : {}),
-    ...(options.generated === undefined ? {} : { generated: options.generated }),
-    ...(options.constants ? { constants: options.constants } : {}),
-    ...(options.weights ? { weights: options.weights } : {}),
-    ...(options.force === undefined ? {} : { force: options.force }),
-    ...(options.planOnly === undefined ? {} : { planOnly: options.planOnly }),
-    ...(options.target === undefined ? {} : { target: options.target }),
-    ...(options.signal ? { signal: options.signal } : {}),
+    ...withoutUndefined({ training, generated: options.generated, constants, weights, signal }),
+    ...withoutUndefined({ force: options.force, planOnly: options.planOnly, target: options.target }),
   });
   const saved = await saveStrategy(options.config, directory, modelOptions);
   if (options.verify && !emitted.programWritten)
@@ -150,18 +145,13 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       `--init random makes values; the plan is in ${directory}`,
     );
   const verification = options.verify
-    ? await verify({
-        directory,
-        model: options.model,
-        seed,
-        onProgress: progress,
-        ...(options.signal ? { signal: options.signal } : {}),
-      })
+    ? await verify({ directory, model: options.model, seed, onProgress: progress, ...withoutUndefined({ signal }) })
     : undefined;
   return {
     directory,
     ...summaryOf({
       plan: planned.plan,
+      comparison,
       cluster: planned.cluster,
       graph: planned.imported.graph,
       memory: options.memory,
@@ -199,8 +189,9 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
           trains: training !== undefined,
           isLocal: planned.cluster.local,
         }).filter((option) => !Object.hasOwn(planned.plan.requested ?? {}, option)),
+    comparison,
     ...emitted,
-    ...(verification ? { verification } : {}),
+    ...withoutUndefined({ verification }),
   };
 }
 

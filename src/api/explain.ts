@@ -4,8 +4,6 @@
  */
 
 import type { Cluster } from '../cost-model/cluster.js';
-import { stepPrice } from '../cost-model/price.js';
-import { reshardBound } from '../cost-model/reshard-bound.js';
 import type { DType } from '../ir/dtype.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
@@ -15,6 +13,7 @@ import { offer } from '../ir/nearest.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import { type LoweredStage, meshOfOperators, type PipelineLayout } from '../partition/lower-stages.js';
+import type { Schedule } from '../schedule/schedule.js';
 import type { RequestedRoles } from '../search/operator-facts.js';
 import { arrivingLayouts } from '../search/reshard-texts.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
@@ -24,13 +23,14 @@ import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { type ReasonStep, tensorChain } from '../sharding-propagation/propagation/reasons.js';
-import { makeResharder, type Resharder } from '../sharding-propagation/resharding.js';
+import type { Resharder } from '../sharding-propagation/resharding.js';
 import { firstTexts } from '../strategy/first-only.js';
 import type { Plan } from '../strategy/plan.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import { operandsOf } from './explanations/explain-layouts.js';
 import { asServed, servedStages } from './explanations/explain-served.js';
 import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explanations/explain-stages.js';
+import { stagePricesOf } from './explanations/stage-prices.js';
 import type { PlannedModel } from './plan.js';
 
 /** A plan in the form that explanations read. */
@@ -48,6 +48,8 @@ export interface Explainable {
   readonly schedule?: Plan['schedule'];
   /** The stages of a pipeline; left out without a pipeline. */
   readonly stages?: readonly LoweredStage[];
+  /** The schedule that they run. */
+  readonly stageSchedule?: Schedule;
   /** The stages, if the first rank of some axes updates for the others (parameter server); left out if all ranks update. */
   readonly served?: readonly LoweredStage[];
   /** The mesh of an operator's stage, if stages have different meshes. */
@@ -118,7 +120,9 @@ export function explainablePlan(
 ): Explainable {
   const { assignment, propagation = null } = found;
   const graph = pipeline?.graph ?? imported.graph;
-  const stages = pipeline ? { stages: found.lowered, ...meshesIn(graph, assignment, pipeline.layout) } : {};
+  const stages = pipeline
+    ? { stages: found.lowered, stageSchedule: pipeline.schedule, ...meshesIn(graph, assignment, pipeline.layout) }
+    : {};
   return {
     graph,
     cluster,
@@ -144,10 +148,13 @@ export function meshesIn(
 
 /** The mesh whose axes a tensor's layouts name: that of the stage that computes it or, if none does, of its first reader. */
 function meshOfTensor({ graph, assignment, meshOf }: Explainable, tensor: string): Mesh {
-  const near =
-    graph.nodes.find(({ outputs }) => outputs.includes(tensor)) ??
-    graph.nodes.find(({ inputs }) => inputs.includes(tensor));
+  const near = nearestOperator(graph, tensor);
   return (near && meshOf?.(near)) ?? assignment.mesh;
+}
+
+/** The operator that computes a tensor, or else its first reader. */
+function nearestOperator({ nodes }: Graph, tensor: string): Node | undefined {
+  return nodes.find(({ outputs }) => outputs.includes(tensor)) ?? nodes.find(({ inputs }) => inputs.includes(tensor));
 }
 
 /** Why a tensor is sharded as it is. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
@@ -166,7 +173,7 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
   const stored = storedIn(graph, tensor);
   const isInput = graph.inputs.includes(tensor);
   const made = producedLayouts(graph, assignment).get(tensor);
-  const blocks = isWeight ? blocksOf(plan, tensor) : [];
+  const shards = isWeight ? shardsOf(plan, tensor) : [];
   const axes = mesh.axes.flatMap((axis) => axis.subAxes.map((sub) => sub.name));
   const reasons = propagation?.reasons.tensors.get(tensor) ?? [];
   const chains = axes.flatMap((axis): readonly RawChain[] => {
@@ -186,7 +193,7 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
     dtype: type.dtype,
     shape: fileShape(graph, tensor),
     layouts: isWeight
-      ? [...new Set(blocks.map(({ layout }) => layout))]
+      ? [...new Set(shards.map(({ layout }) => layout))]
       : made
         ? [`${tensorLayoutText(graph, tensor, made, mesh)}${firstTexts([tensor], plan.served ?? [])(tensor)}`]
         : [],
@@ -194,16 +201,10 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
     transfers: transfersOf(plan.stages ?? [], tensor),
     maker: graph.nodes.find((node) => node.outputs.includes(tensor))?.name ?? null,
     views: made ? viewsOf(plan, tensor, made) : [],
-    blocks,
+    blocks: shards,
     chains: joinChains(chains, graph, mesh),
     pins: pins.flatMap((pin) => (pin.kind === 'tensor' && pin.tensor === tensor ? [pin.source] : [])),
   };
-}
-
-/** The resharding operations on a plan's mesh, and their prices. */
-export function resharderOf({ cluster, assignment: { mesh }, allToAll }: Explainable): Resharder {
-  const price = stepPrice(cluster, mesh);
-  return makeResharder(mesh, price, reshardBound(cluster, mesh, price), { allToAll });
 }
 
 /**
@@ -220,7 +221,7 @@ export function reshardingOf(
 ): ExplainedResharding | null {
   const { graph } = plan;
   const { shape, dtype } = typeOf(graph, tensor);
-  const steps = by.steps(from, to, shape, dtypeBits(dtype));
+  const steps = by.ops(from, to, shape, dtypeBits(dtype));
   if (steps.length === 0) return null;
   return {
     from: tensorLayoutText(graph, tensor, from, mesh),
@@ -286,12 +287,15 @@ function stepText(step: ReasonStep): string {
 
 function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly ExplainedReshard[] {
   const { assignment } = plan;
-  const by = resharderOf(plan);
+  const pricesOf = stagePricesOf(plan);
+  const near = nearestOperator(plan.graph, tensor)?.name ?? '';
+  const pricesOfReader = (reader: TensorReader | undefined) =>
+    pricesOf(reader?.kind === 'operator' ? reader.name : near);
   const taken = operandsOf(plan);
   const meshOfReader = ({ kind, name }: TensorReader) => (kind === 'operator' ? plan.meshOf?.({ name }) : undefined);
   const own = (reader: TensorReader, from: Layout) => {
     const to = reader.kind === 'operator' ? taken(reader.name)[reader.operand] : null;
-    return to ? reshardingOf(plan, by, tensor, from, to, meshOfReader(reader)) : null;
+    return to ? reshardingOf(plan, pricesOfReader(reader).resharder, tensor, from, to, meshOfReader(reader)) : null;
   };
   const leaves = (name: string) => (plan.graph.outputs.includes(name) ? 'output' : 'other stages');
   return assignment.sharedReshards
@@ -299,15 +303,15 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
     .map((reshard) => {
       const [first] = reshard.readers;
       const mesh = (first && meshOfReader(first)) ?? meshOfTensor(plan, tensor);
-      return { ...reshard, mesh, from: plan.arriving?.(reshard) ?? made };
+      return { ...reshard, mesh, prices: pricesOfReader(first), from: plan.arriving?.(reshard) ?? made };
     })
-    .map(({ layout, readers, from, mesh }) => ({
+    .map(({ layout, readers, from, mesh, prices }) => ({
       ...asServed(
-        reshardingOf(plan, by, tensor, from, layout, mesh) ?? unchanged(plan, tensor, from, mesh),
+        reshardingOf(plan, prices.resharder, tensor, from, layout, mesh) ?? unchanged(plan, tensor, from, mesh),
         { tensor, layout, readers },
         mesh,
         plan.served,
-        plan.cluster,
+        prices.cluster,
       ),
       readers: readers.map((reader) => ({
         reader: reader.kind === 'operator' ? reader.name : leaves(reader.name),
@@ -322,7 +326,7 @@ function unchanged({ graph }: Explainable, tensor: string, layout: Layout, mesh:
   return { from: text, to: text, steps: [], seconds: 0 };
 }
 
-function blocksOf(plan: Explainable, weight: string): TensorExplanation['blocks'] {
+function shardsOf(plan: Explainable, weight: string): TensorExplanation['blocks'] {
   const taken = operandsOf(plan);
   return plan.graph.nodes.flatMap((node) =>
     node.inputs.flatMap((input, operand) => {

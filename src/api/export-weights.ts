@@ -23,12 +23,14 @@ import type { Parameter } from '../ir/parameters/parameter.js';
 import { placeParameters } from '../ir/parameters/place-parameters.js';
 import { sameValues } from '../ir/parameters/same-values.js';
 import { isMadeUp } from '../ir/parameters/units.js';
+import { madeOnce } from '../ir/remembered.js';
 import { writeFileAtomic } from '../program/atomic.js';
 import { type Checkpoint, readManifest } from '../program/checkpoint.js';
 import { BoxReader } from '../program/checkpoint-boxes.js';
 import { writeSafetensors } from '../program/safetensors.js';
 import { checkpointIn, checkSameModel } from './execution/checkpoints.js';
 import { importedAgain } from './models/compiled-model.js';
+import { separated } from './models/merged-tensors.js';
 import { withRandomWeights } from './models/random-weights.js';
 import { readCompiled } from './output/folder.js';
 
@@ -54,7 +56,8 @@ export interface Exported {
 /**
  * Writes the weights of a checkpoint.
  * @throws AutoparError `bad-option` (usage) for another ending; `cannot-export` (input) if one tensor of the model's file holds
- *   several parameters that training has made different; as `readManifest` and `compiledModel`
+ *   several parameters that training has made different, and the file does not say which operators read which; as
+ *   `readManifest` and `compiledModel`
  */
 export async function exportWeights(options: ExportOptions): Promise<Exported> {
   const { directory, output } = options;
@@ -112,32 +115,67 @@ interface FileValue extends TensorType {
   readonly data: Uint8Array;
 }
 
+/** The value of a tensor of the model's file as each of the parameters in it has it. */
+type HeldValues = Map<Parameter, FileValue>;
+
 /** Writes the model's file with the trained values. */
 async function intoModel(sources: Sources, output: string): Promise<Written> {
-  const { graph, held, checkpoint, reader, file } = sources;
-  const values = new Map<string, FileValue & { readonly parameter: string }>();
+  const { file } = sources;
+  const held = await heldValues(sources);
+  const values = new Map<string, FileValue>();
+  let model = decodeModel(await readFile(file));
+  for (const [tensor, byParameter] of held) {
+    const [first, ...others] = [...byParameter];
+    if (!first) continue;
+    values.set(tensor, first[1]);
+    const differing = others.find(([, { data }]) => Buffer.compare(first[1].data, data) !== 0);
+    if (!differing) continue;
+    const apart = separated(model.graph ?? {}, sources.graph, tensor, [...byParameter.keys()]);
+    if (!apart)
+      throw cannotExport(
+        file,
+        tensor,
+        `stores both ${first[0].name} and ${differing[0].name}, which differ after training, and the file does not say ` +
+          'which of its operators reads which',
+      );
+    for (const [parameter, name] of apart.tensors) values.set(name, byParameter.get(parameter) ?? first[1]);
+    const added = [...apart.tensors.values()].filter((name) => name !== tensor).map((name) => ({ name }));
+    const initializer = [...(model.graph?.initializer ?? []), ...added];
+    model = { ...model, graph: { ...model.graph, node: apart.nodes, initializer } };
+  }
+  const bytes = encodeModel(await withValues(model, values, sources));
+  await writeFileAtomic(output, bytes);
+  return totalOf([...values.values()]);
+}
+
+/** By tensor of the model's file: the values of the parameters in it, if training changes one of them. */
+async function heldValues({ graph, held, checkpoint, reader }: Sources): Promise<ReadonlyMap<string, HeldValues>> {
+  const values = new Map<string, HeldValues>();
+  const add = (parameter: Parameter, parts: readonly NamedValue[]) => {
+    for (const { name, value } of parts) madeOnce(values, name, () => new Map()).set(parameter, value);
+  };
   for (const { parameter, name } of held) {
     const stored = checkpoint.tensors[name];
     if (!stored) continue;
     const trained = { dtype: stored.dtype, shape: stored.shape, data: await reader.whole(name, stored) };
+    for (const weight of parameter.weights)
+      add(parameter, inFile(weight, graph.weights.get(weight), trained, isStoredTransposed(parameter, weight)));
+  }
+  for (const { parameter, name } of held) {
+    if (checkpoint.tensors[name]) continue;
     for (const weight of parameter.weights) {
-      const parts = inFile(weight, graph.weights.get(weight), trained, isStoredTransposed(parameter, weight));
-      for (const { name: tensor, value } of parts) {
-        const before = values.get(tensor);
-        if (before && Buffer.compare(before.data, value.data) !== 0)
-          throw cannotExport(
-            file,
-            tensor,
-            `stores both ${before.parameter} and ${parameter.name}, which differ after training`,
-          );
-        values.set(tensor, { ...value, parameter: parameter.name });
-      }
+      const own = graph.weights.get(weight);
+      const isShared =
+        own && inFile(weight, own, { ...own, data: new Uint8Array() }, false).some((part) => values.has(part.name));
+      const value = isShared ? await weightValue(own) : null;
+      if (value)
+        add(
+          parameter,
+          inFile(weight, own, value, false).filter((part) => values.has(part.name)),
+        );
     }
   }
-  const model = decodeModel(await readFile(file));
-  const bytes = encodeModel(await withValues(model, values, sources));
-  await writeFileAtomic(output, bytes);
-  return totalOf([...values.values()]);
+  return values;
 }
 
 /** Writes every weight under its module's name. */
@@ -271,7 +309,7 @@ async function withValues(
     const added = values.get(bias);
     if (inputs && added) {
       if (left.delete(bias)) initializer.push(valueProto({ name: bias }, added, file));
-      return [{ ...item, input: inputs }];
+      return [{ ...item, input: [...(item.input ?? []).slice(0, 2), bias] }];
     }
     if (!value) return [item];
     left.delete(name);
@@ -308,7 +346,7 @@ function withConstant(node: NodeProto, value: TensorProto): NodeProto {
   };
 }
 
-/** The value of an input that is an untrained weight; null if it has none. */
+/** The value of a weight that is not trained; null if it has none. */
 async function weightValue(weight: Weight | undefined): Promise<FileValue | null> {
   const data = weight ? await loadWeight(weight.source) : null;
   return weight && data ? { dtype: weight.dtype, shape: weight.shape, data } : null;

@@ -5,7 +5,7 @@
  * the fastest sub-axes of dp · sp whose product is its degree, as in programs. `mp` is all ranks that hold one copy of the model.
  */
 import type { Degrees } from '../cost-model/step/configuration.js';
-import { AutoparError } from '../ir/error.js';
+import { badOption, usageError } from '../ir/error.js';
 import { AXIS_ORDER, deviceCount, groupsOn, indexOn, type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import { expertAxes } from '../sharding-propagation/roles.js';
 
@@ -26,11 +26,9 @@ const MOST_RANKS = 2 ** 16;
 function checkRanks({ pp, dp, sp, tp }: Degrees): void {
   const ranks = pp * dp * sp * tp;
   if (ranks <= MOST_RANKS) return;
-  throw new AutoparError(
+  throw usageError(
     'bad-devices',
-    'usage',
     `these degrees make ${ranks} ranks; groups are listed for at most ${MOST_RANKS}`,
-    {},
     'give smaller degrees: the groups repeat',
   );
 }
@@ -59,11 +57,9 @@ export function processGroups(
   if (stages) return groupsOfStages(degrees, order, stages);
   const { dp, sp, ep } = degrees;
   if ((dp * sp) % ep !== 0) {
-    throw new AutoparError(
+    throw usageError(
       'degrees-do-not-match-devices',
-      'usage',
       `ep ${ep} does not divide dp ${dp} · sp ${sp} = ${dp * sp}`,
-      {},
       'give --ep a divisor of dp · sp: experts are spread over the ranks of both',
     );
   }
@@ -109,11 +105,8 @@ export function placeOf(
     order,
   );
   if (rank >= deviceCount(mesh)) {
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--rank ${rank}: there are ${deviceCount(mesh)} ranks, counted from 0`,
-      {},
       `give --rank a number of at most ${deviceCount(mesh) - 1}`,
     );
   }

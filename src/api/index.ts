@@ -12,6 +12,7 @@ import {
 import type { TrainingStateBytes } from './reports/training-state.js';
 
 export { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
+export type { ErrorCode } from '../ir/error-codes.js';
 export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
 export {
   openSession,
@@ -20,7 +21,10 @@ export {
   type StepOptions,
   type StepResult,
 } from '../runtime/session.js';
+export type { ScheduleKind } from '../schedule/schedule.js';
+export type { SearchMode, SolverName } from '../search/search-mode.js';
 export type { Plan } from '../strategy/plan.js';
+export type { GradientSync, Preference } from '../strategy/request.js';
 export type { Calibration, CalibrationScores, Score } from './calibrate.js';
 export type { CompileResult } from './compile.js';
 export { type Arrays, checkArchiveName, readArray, readArrays, readNumbers, writeArrays } from './execution/arrays.js';
@@ -69,6 +73,13 @@ export type { Idle } from './options/idle.js';
 export type { Emitted } from './output/emit.js';
 export type { PlannedModel } from './plan.js';
 export type { ComparedPlan } from './planning/compared-plans.js';
+export type {
+  ComparedRecord,
+  PlanComparison,
+  PricedRecord,
+  ProposalsRecord,
+  VerdictRecord,
+} from './planning/comparison.js';
 export type { DegreesVerdict, PricedConfiguration, StepSearch } from './planning/search-step.js';
 export type { Plot } from './plot.js';
 export type { MachineProfile } from './profile.js';
@@ -109,9 +120,6 @@ export {
 export type { Objective } from './requests/compile-options.js';
 export type { Mode } from './requests/decisions.js';
 export type { DegreeOptions, ParallelAxis } from './requests/degrees.js';
-export type { GradientSync, Preference } from './requests/requests.js';
-export type { ScheduleKind } from './requests/schedule-kinds.js';
-export type { SearchMode, SolverName } from './requests/search-modes.js';
 export type { Target } from './requests/targets.js';
 export type { OutsideBytes, RunReport } from './run.js';
 export type { Simulation } from './simulate.js';

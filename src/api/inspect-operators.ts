@@ -3,11 +3,10 @@
  */
 
 import { followBatch } from '../ir/batch.js';
-import type { BlockKind } from '../ir/blocks/block.js';
-import { blockKindOf } from '../ir/blocks/block-kinds.js';
 import type { Factor, FactorKind } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { layerClasses, operatorsByLayer } from '../ir/layers.js';
+import type { BlockKind } from '../ir/operator.js';
 import { bytesOf } from '../ir/ops/entry.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
@@ -82,8 +81,8 @@ export function layerRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): 
 export function blockRows(graph: Graph): readonly BlockRow[] {
   const rows = new Map<BlockKind, { count: number; single: number }>();
   for (const node of graph.nodes) {
-    const kind = blockKindOf(node);
-    if (kind === null) continue;
+    const kind = entryOf(node.op, node.domain)?.block;
+    if (!kind) continue;
     const row = rows.get(kind) ?? { count: 0, single: 0 };
     rows.set(kind, { count: row.count + 1, single: row.single + (node.body === null ? 1 : 0) });
   }

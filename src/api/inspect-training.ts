@@ -1,6 +1,7 @@
 /**
  * @file The memory of training a model: trained parameters with their groups, gradients, optimizer state, and bytes.
  */
+import { completeOptimizer } from '../ir/autodiff/optimizer-options.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount, type Graph, type TensorType, typeOf } from '../ir/graph.js';
@@ -80,7 +81,7 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
   const { optimizer, precision = 'fp32' } = training;
   return {
     ...{ loss, labels, optimizer: optimizer.kind, precision, parameters, scalars, statistics },
-    weightDecay: optimizer.weightDecay ?? (optimizer.kind === 'adamw' ? 0.01 : 0),
+    weightDecay: completeOptimizer(optimizer).weightDecay,
     groups: [true, false].map((side) => {
       const members = parameters.filter((row) => row.decays === side);
       return { decays: side, count: members.length, elements: sumOf(members, 'elements') };

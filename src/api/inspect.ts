@@ -15,6 +15,7 @@ import type { Parameter, ParameterOptions, Parameters } from '../ir/parameters/p
 import { sameValues } from '../ir/parameters/same-values.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { orderNodes } from '../ir/passes/order.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import { lettersOf, stageUnits } from '../search/pipeline/units.js';
 import {
   type BlockRow,
@@ -179,11 +180,7 @@ function inFile(found: Parameters, graph: Graph): Parameters {
 
 function importOptions({ dims, shapes, globalBatch, constants, weights, training }: InspectOptions): ImportOptions {
   return {
-    ...(dims ? { dims } : {}),
-    ...(shapes ? { shapes } : {}),
-    ...(globalBatch === undefined ? {} : { globalBatch }),
-    ...(constants ? { constants } : {}),
-    ...(weights ? { weights } : {}),
+    ...withoutUndefined({ dims, shapes, globalBatch, constants, weights }),
     ...importedFor(training),
   };
 }

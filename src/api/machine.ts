@@ -8,6 +8,7 @@ import { CPU_RANK, type DeviceSpec } from '../cost-model/device.js';
 import { HARDWARE } from '../cost-model/hardware.js';
 import { AutoparError } from '../ir/error.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
+import { plainNode } from '../ir/plain-node.js';
 import { BACKENDS, type BackendTraits, type SegmentSource } from '../runtime/backend.js';
 import { openDevice } from '../runtime/device-client.js';
 import { loadOrt } from '../runtime/ort.js';
@@ -83,12 +84,7 @@ function tinySegment(): SegmentSource {
   const type = { dtype: 'float32', shape: [1] } as const;
   const model = writeOnnx({
     name: 'tiny',
-    nodes: [
-      {
-        ...{ name: 'add', op: 'Add', domain: '', attributes: {}, inputs: ['x', 'x'], outputs: ['y'] },
-        ...{ module: [], layer: null, phase: 'forward', forward: null, group: 'add', body: null },
-      },
-    ],
+    nodes: [plainNode({ name: 'add', op: 'Add', inputs: ['x', 'x'], outputs: ['y'] })],
     tensors: new Map([
       ['x', type],
       ['y', type],

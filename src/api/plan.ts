@@ -6,6 +6,7 @@ import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
 import type { Graph } from '../ir/graph.js';
 import { withRings, zigzagAttention } from '../ir/passes/order-sequence.js';
 import { fixedParameters, withWeightsAsState } from '../ir/passes/state-weights.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import { unevenHeads } from '../search/absent-factors.js';
 import { attentionMethods } from '../search/attention-methods.js';
 import { meshSizes } from '../search/pipeline/mesh-layout.js';
@@ -31,6 +32,7 @@ import {
   checkHalves,
   idleHalves,
   idleSequence,
+  repeatingRanks,
   requestOf,
   unusedBucket,
   unusedServer,
@@ -129,9 +131,10 @@ async function plannedAs(
   rings: ReadonlySet<string> = new Set(),
 ): Promise<PlannedModel> {
   const { cluster, degrees, pipeline: request, pinsOn, recomputePins, allToAll, notes } = decided;
+  const { solver, timeLimit, top, axes, signal } = options;
   const requested: PlanRequest = method ? { ...asked, spMethod: method } : asked;
   // A solver that is not installed is refused before any work.
-  if (options.solver === 'glpk') await loadSolver('glpk');
+  if (solver === 'glpk') await loadSolver('glpk');
   checkHalves(requested, imported.graph);
   // With dp = 1 there are no shards to gather: weights are loaded whole.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
@@ -151,15 +154,10 @@ async function plannedAs(
     degrees,
     allToAll,
     mode,
-    ...(options.solver ? { solver: options.solver } : {}),
-    ...(options.timeLimit === undefined ? {} : { timeLimit: options.timeLimit }),
-    ...(options.top === undefined ? {} : { top: options.top }),
+    ...withoutUndefined({ solver, timeLimit, top, axes, signal, memoryBytes: options.memory }),
     ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, plain) } : {}),
-    ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
     ...within,
-    ...(options.axes ? { axes: options.axes } : {}),
     request: requested,
-    ...(options.signal ? { signal: options.signal } : {}),
     onDegrees: (index, count) => options.onProgress?.(`planning degrees ${index + 1} of ${count}`),
   });
   const { lowered, prediction } = found;
@@ -190,9 +188,10 @@ async function plannedAs(
       ...orderNotes,
       ...recompute.notes,
       ...unevenHeads(graph, degrees.tp ?? 1),
-      ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
+      ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh]),
       ...idleSequence(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh]),
       ...unusedServer(requested, [found.assignment.mesh]),
+      ...(pipeline?.layout.meshes ? [] : repeatingRanks(found.assignment, pipeline?.schedule.stages ?? 1)),
       ...found.notes,
       ...unusedBucket(requested, found.lowered),
       ...idleHalves(requested, found.lowered),

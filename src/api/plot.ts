@@ -3,7 +3,7 @@
  */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
-import { AutoparError } from '../ir/error.js';
+import { AutoparError, usageError } from '../ir/error.js';
 import type { LossCurve } from '../pictures/losses.js';
 import { svgOf } from '../pictures/picture.js';
 import { writeFileAtomic } from '../program/atomic.js';
@@ -39,7 +39,7 @@ const LARGEST = 2 ** 30;
  */
 export async function plot({ runs, output = 'losses.svg' }: PlotOptions): Promise<Plot> {
   if (runs.length === 0)
-    throw new AutoparError('missing-argument', 'usage', 'plot needs a run', {}, 'name the folder that train was given');
+    throw usageError('missing-argument', 'plot needs a run', 'name the folder that train was given');
   const read: { readonly file: string; readonly curve: LossCurve }[] = [];
   for (const run of runs) read.push(await readRun(run));
   await writeFileAtomic(output, await svgOf({ kind: 'losses', runs: read.map(({ curve }) => curve) }, SIZE));

@@ -2,6 +2,7 @@
  * @file run: runs a compiled program on this machine's ranks.
  */
 import { listening } from '../ir/interruption.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import { checkPlace } from '../program/atomic.js';
 import type { EmulatedLink } from '../runtime/messages.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
@@ -11,7 +12,7 @@ import type { Arrays } from './execution/arrays.js';
 import type { RunBackend } from './execution/backends.js';
 import { emulationOf } from './execution/emulation.js';
 import { randomInputs, readInputs } from './execution/inputs.js';
-import { checkLabels, labelBounds } from './execution/labels.js';
+import { checkValues, labelBounds } from './execution/labels.js';
 import { readRunnable } from './models/compiled-model.js';
 import type { CompiledParts } from './output/folder.js';
 import { clusterOf } from './planning/lower-plan.js';
@@ -67,10 +68,8 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     // A training step changes the weights: there is no warm-up step.
     warmup: program.state ? 0 : 1,
     trace: options.trace !== undefined || options.timed === true,
-    ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
-    ...(emulation ? { emulation } : {}),
+    ...withoutUndefined({ threadsPerRank: options.threadsPerRank, emulation, signal: options.signal }),
     ...resourcesOf(backend === 'emulated' ? others : { ...others, backend }),
-    ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(runProgressText(progress)) } : {}),
   };
   const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
@@ -93,7 +92,7 @@ function plannedFor({ cluster: { nodes, perNode, device }, predicted: { stepSeco
 async function arraysFor(options: RunCompiledOptions, parts: CompiledParts): Promise<Arrays> {
   if (options.inputs) {
     const arrays = await readInputs(options.inputs, parts.program.inputs);
-    checkLabels(arrays, parts.plan.training, options.inputs);
+    checkValues(arrays, parts.program.inputs, parts.plan.training, options.inputs);
     return arrays;
   }
   const { imported } = await openCompiled(options.directory, { withValues: false, parts });

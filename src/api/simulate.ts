@@ -12,7 +12,6 @@ import {
   type MatmulPrecision,
   type MeshOrder,
   type Offload,
-  type PipelineSchedule,
   type StepConfiguration,
   type StepRecompute,
   usualGradientBytes,
@@ -21,15 +20,19 @@ import { type SoftwareName, STEP_CONSTANTS, USUAL_SOFTWARE } from '../cost-model
 import { type LargeTensor, largestTensors } from '../cost-model/step/largest-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
+import { chunkCut, layerOrder } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStepExactly, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import type { StepSpan } from '../cost-model/step-spans.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
-import { AutoparError } from '../ir/error.js';
+import { usageError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
+import { fewestChunks, type ScheduleKind } from '../schedule/schedule.js';
 import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
+import { layoutOfStages, readStageLayout } from '../search/pipeline/stage-layout.js';
+import { unitsOfLayers } from '../search/pipeline/units.js';
 import type { TpSequence } from '../sharding-propagation/roles.js';
 import type { ImportOptions } from './models/import.js';
 import type { ModelChoice } from './models/model-choice.js';
@@ -42,11 +45,7 @@ import { type AxisUse, stepAxes } from './reports/mesh-axes.js';
 import { pipelineMemory, pipelineSpans, writeTimeline } from './reports/timeline.js';
 import { clusterSources } from './requests/cluster-sources.js';
 
-export interface SimulateOptions
-  extends Omit<ImportOptions, 'globalBatch'>,
-    Partial<Degrees>,
-    ModelChoice,
-    WriteModelOptions {
+export interface SimulateOptions extends ImportOptions, Partial<Degrees>, ModelChoice, WriteModelOptions {
   readonly cluster?: string;
   readonly devices?: number;
   /** Bytes per device; by default the memory of the device. */
@@ -55,7 +54,6 @@ export interface SimulateOptions
   readonly training?: { readonly loss: LossOptions };
   /** The same as `training.loss`. */
   readonly loss?: LossOptions;
-  readonly globalBatch?: number;
   readonly microBatch?: number;
   readonly microBatches?: number;
   /** Axes of the mesh, outermost first; pp, dp, sp, tp by default. */
@@ -63,8 +61,10 @@ export interface SimulateOptions
   readonly tpSequence?: TpSequence;
   readonly zero?: 0 | 1 | 2 | 3;
   readonly recompute?: StepRecompute;
-  readonly schedule?: PipelineSchedule;
+  readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
+  /** Units of each part of the pipeline, as `E t*3 | t*3 H`; layers are spread evenly by default. */
+  readonly stages?: string;
   /** Data that is offloaded to the host's memory; nothing by default. */
   readonly offload?: Offload;
   readonly precision?: MatmulPrecision;
@@ -79,6 +79,8 @@ export interface SimulateOptions
 
 export interface Simulation extends StepPrice, WrittenModel {
   readonly name: string;
+  /** Units of each part of the pipeline, in letters; null for one stage. */
+  readonly stageLayout: string | null;
   readonly cluster: Cluster;
   readonly configuration: StepConfiguration;
   readonly microBatches: number;
@@ -124,14 +126,15 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     degrees: hintOf(options),
   });
   checkOffload(options, cluster);
-  const configuration = configurationOf(await withBatch(options, generated, clusterSize(cluster)), cluster);
-  if (configuration.degrees.pp > 1) checkRequest(scheduleRequest(configuration));
+  const even = configurationOf(await withBatch(options, generated, clusterSize(cluster)), cluster);
+  if (even.degrees.pp > 1) checkRequest(scheduleRequest(even));
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
-  const read = workReader(options, generated, purpose, cluster, evenShare(configuration.globalBatch, cluster));
+  const read = workReader(options, generated, purpose, cluster, evenShare(even.globalBatch, cluster));
   const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
-  const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
+  const { work, tensors } = await read(even.degrees.tp, even.microBatch);
   await interruptible(options.signal);
-  checkStages(work, configuration);
+  checkStages(work, even);
+  const configuration = withStages(even, work, options.stages);
   const whole = await read(1, configuration.microBatch);
   await interruptible(options.signal);
   checkCuts(whole.work, configuration);
@@ -170,6 +173,7 @@ export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Si
   return {
     ...price,
     name,
+    stageLayout: stageLayoutOf(work, configuration),
     cluster,
     configuration,
     microBatches: microBatches(configuration),
@@ -226,7 +230,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
   const { tp = 1, pp = 1, sp = 1, ep = 1 } = options;
   const dp = options.dp ?? devices / (tp * pp * sp);
   if (dp * tp * pp * sp !== devices || !Number.isInteger(dp))
-    throw usage(
+    throw usageError(
       'degrees-do-not-match-devices',
       options.dp === undefined
         ? `tp ${tp} · pp ${pp} · sp ${sp} is ${tp * pp * sp}, which does not divide the ${devices} devices`
@@ -234,18 +238,26 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
       'degrees multiply to the devices; leave out --dp to fill them',
     );
   if ((dp * sp) % ep !== 0)
-    throw usage(
+    throw usageError(
       'degrees-do-not-match-devices',
       `ep ${ep} does not divide dp · sp, ${dp * sp}`,
       'give an ep that divides it',
     );
   const { microBatch, globalBatch } = batchOf(options, dp, pp);
-  const virtualStages = options.virtualStages ?? (options.schedule === 'interleaved-1f1b' ? 2 : 1);
+  const virtualStages = options.virtualStages ?? fewestChunks(options.schedule ?? '1f1b');
   if (pp === 1 && (options.virtualStages ?? 1) > 1)
-    throw usage(
+    throw usageError(
       'bad-schedule',
       `${options.virtualStages} virtual stages need a pipeline, and pp is 1`,
       'give a --pp, or leave out --virtual-stages',
+    );
+  if (pp === 1 && options.stages !== undefined)
+    throw usageError('bad-stages', `--stages "${options.stages}" needs a pipeline, and pp is 1`, 'give a --pp');
+  if (pp === 1 && options.schedule !== undefined)
+    throw usageError(
+      'bad-schedule',
+      `schedule ${options.schedule} needs a pipeline, and pp is 1`,
+      'give a --pp, or leave out --schedule',
     );
   return {
     ...baseConfiguration(cluster, options, globalBatch),
@@ -313,6 +325,12 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
     const samples = microBatch ?? 1;
     return { microBatch: samples, globalBatch: samples * dp * (count ?? pp) };
   }
+  if (globalBatch === 0)
+    throw usageError(
+      'batch-does-not-divide',
+      'the global batch is 0, and a step needs samples',
+      'export the model with a dynamic batch dimension and bind it with --dim, or export it at the wanted batch',
+    );
   const samples = microBatch ?? (count === undefined ? 1 : globalBatch / (dp * count));
   const times = globalBatch / (dp * samples);
   if (Number.isInteger(samples) && Number.isInteger(times) && (count === undefined || count === times))
@@ -324,7 +342,7 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
   ];
   const unit = dp * (microBatch ?? 1) * (count ?? 1);
   const exact = microBatch !== undefined && count !== undefined;
-  throw usage(
+  throw usageError(
     'batch-does-not-divide',
     `the global batch ${globalBatch} is ${exact ? 'not' : 'not a multiple of'} ${given.join(' · ')}`,
     'global batch = dp · micro-batch · micro-batches: for example --global-batch ' +
@@ -336,7 +354,7 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
 export function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOptions): void {
   const stray = zero > 0 ? `--zero ${zero}` : recompute === 'none' ? undefined : `--recompute ${recompute}`;
   if (loss || stray === undefined) return;
-  throw usage(
+  throw usageError(
     'bad-option',
     `${stray} applies to training only: inference has no gradients and stores no activations`,
     'add --train, or leave it out',
@@ -350,13 +368,13 @@ export function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOpt
 export function checkOffload({ offload = 'none', loss }: SimulateOptions, { device, local }: Cluster): void {
   if (offload === 'none') return;
   if (!loss)
-    throw usage(
+    throw usageError(
       'bad-option',
       `--offload ${offload} applies to training only: inference has no optimizer state and stores no activations`,
       'add --train, or leave it out',
     );
   if (!device.host)
-    throw usage(
+    throw usageError(
       'no-host',
       local
         ? `--offload ${offload}: ranks of this machine are its host already`
@@ -368,7 +386,7 @@ export function checkOffload({ offload = 'none', loss }: SimulateOptions, { devi
 function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfiguration): void {
   const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
   if (degrees.pp * virtualStages <= layers) return;
-  throw usage(
+  throw usageError(
     'too-many-stages',
     `pp ${degrees.pp} with ${virtualStages === 1 ? '1 chunk' : `${virtualStages} chunks`} a stage needs ` +
       `${degrees.pp * virtualStages} layers, and the model has ${layers}`,
@@ -376,19 +394,52 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
   );
 }
 
+/** @throws AutoparError (usage) `bad-stages` for a layout that is not of the model's layers, or not of the number of parts */
+function withStages(configuration: StepConfiguration, work: ModelWork, layout: string | undefined): StepConfiguration {
+  if (layout === undefined) return configuration;
+  const { degrees, virtualStages } = configuration;
+  const parts = degrees.pp * virtualStages;
+  const units = unitsOfLayers(layerOrder(work));
+  const sizes = readStageLayout(ofLayers(layout), units, parts);
+  // What is before the layers and behind them is on the first part and the last.
+  return { ...configuration, stageLayers: sizes.map((size, part) => size - endsOn(part, parts)) };
+}
+
+/** A layout of compile: units between layers are priced with these, and a model may have nothing before or behind them. */
+function ofLayers(layout: string): string {
+  const layers = layout.replaceAll(/M(\*\d+)?/g, '');
+  return `${/^\s*E/.test(layers) ? '' : 'E '}${layers}${/H\s*$/.test(layers) ? '' : ' H'}`;
+}
+
+/** Of what is before the layers and behind them, how much is on a part. */
+function endsOn(part: number, parts: number): number {
+  return Number(part === 0) + Number(part === parts - 1);
+}
+
+function stageLayoutOf(work: ModelWork, configuration: StepConfiguration): string | null {
+  if (configuration.degrees.pp === 1) return null;
+  const cut = chunkCut(work, configuration);
+  const sizes = cut.map((layers, part) => layers + endsOn(part, cut.length));
+  return layoutOfStages(unitsOfLayers(layerOrder(work)), sizes);
+}
+
 /** sp shards the sequence and ep the experts: in a model without them no rank would have less work. */
 function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration): void {
   const { sequence, experts } = factsOf(work);
-  const refuse = (message: string, hint: string) => usage('degree-does-not-fit', message, hint);
-  if (sp > 1 && sequence === 1)
-    throw refuse(`sp ${sp} shards the sequence of attention, and the model has no attention`, 'leave out --sp');
+  const refuse = (message: string, hint: string) => usageError('degree-does-not-fit', message, hint);
+  if (sp > 1 && sequence === 1) {
+    const around = [...work.first.forward, ...work.last.forward].some(({ kind }) => kind === 'attention');
+    const reason = around
+      ? 'no repeated layer of the model has any: what stands before or behind such layers has no sequence in this estimate'
+      : 'the model has no attention';
+    throw refuse(
+      `sp ${sp} shards the sequence of attention, and ${reason}`,
+      `leave out --sp${around ? ', or compile with it: that prices every operator' : ''}`,
+    );
+  }
   if (sequence % sp !== 0)
     throw refuse(`sp ${sp} does not divide the sequence of ${sequence}`, 'give an sp that divides it');
   if (ep > 1 && experts === 1) throw refuse(`ep ${ep} shards experts, and the model has none`, 'leave out --ep');
   if (experts % ep !== 0)
     throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
-}
-
-function usage(code: string, message: string, hint: string): AutoparError {
-  return new AutoparError(code, 'usage', message, {}, hint);
 }

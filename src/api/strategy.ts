@@ -2,7 +2,9 @@
  * @file strategy: converts checkpoints between their forms. autopar's plan.json is complete. MindSpore's protobuf and JSON and
  * ONNX's multi-device annotations hold parts of it; notes list what a form cannot express (docs/checkpoints.md).
  */
-import { AutoparError } from '../ir/error.js';
+import { AutoparError, badOption } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import { writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
@@ -12,7 +14,7 @@ import { checkCheckpoint } from '../strategy/fingerprint.js';
 import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
 import type { MindSporeStrategy } from '../strategy/mindspore/document.js';
 import { type ExportedStrategy, mindSporeStrategy } from '../strategy/mindspore/export.js';
-import { mindSporePins } from '../strategy/mindspore/import.js';
+import { mindSporePins, namesParameters } from '../strategy/mindspore/import.js';
 import { strategyToJson } from '../strategy/mindspore/json.js';
 import { mergeStages } from '../strategy/mindspore/merge.js';
 import { rankListForTransform, type ShardedCheckpoint } from '../strategy/mindspore/rank-list.js';
@@ -32,6 +34,7 @@ import { importModel } from './models/import.js';
 import type { ProposedOption } from './planning/proposals.js';
 import {
   formOf,
+  inTrainingForm,
   type ModelOptions,
   modelOfPlan,
   namedModel,
@@ -205,7 +208,7 @@ async function writePlan(
   }
   if (to === 'megatron' || to === 'torchtitan') {
     const { placed } = await placedIn(read, plan, options);
-    const { text, lost } = WRITERS[to](trainerChoices(plan, placed), titleOf(plan));
+    const { text, lost } = WRITERS[to](trainerChoices(plan, placed, await trainingOfPlan(read)), titleOf(plan));
     await writeFileAtomic(output, text);
     return lost.map((what) => `not transferred: ${what}`);
   }
@@ -264,16 +267,23 @@ async function pinsOf(
     const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
     return annotationPins(read.model, graph, {
       file: read.file,
-      ...(configuration === undefined ? {} : { configuration }),
+      ...withoutUndefined({ configuration, devices }),
       ...ownMesh(read.plan, configuration, degrees),
-      ...(devices === undefined ? {} : { devices }),
     });
   }
   if (read.form === 'plan') throw new Error('a plan was read without one');
-  const { graph } = await namedModel(read.file, options);
-  const mesh = innerMesh({ ...likelyDegrees(read.document, devices), ...degrees });
-  return mindSporePins(read.document, graph, { mesh, file: read.file, devices });
+  const imported = await namedModel(read.file, options);
+  const mesh = innerMesh(likelyDegrees(read.document, devices, degrees));
+  const pinsOn = (graph: Graph) => mindSporePins(read.document, graph, { mesh, file: read.file, devices });
+  if (namesParameters(read.document, imported.graph)) return pinsOn(imported.graph);
+  const trained = await inTrainingForm(imported, options);
+  if (!trained || !namesParameters(read.document, trained)) return pinsOn(imported.graph);
+  const { pins, notes } = pinsOn(trained);
+  return { pins, notes: [...notes, TRAINED] };
 }
+
+const TRAINED =
+  "parameters of the checkpoint are those of the model's training step: compile with --train; its loss is not pinned";
 
 async function writeAnnotations(pins: AnnotationRecord, from: string, output: string): Promise<void> {
   const json = /\.json$/i.test(output);
@@ -341,9 +351,7 @@ async function asDocument(read: StrategyFile, options: ModelOptions, complete = 
 
 function checkedStage(plan: Plan, stage: number | undefined): number | undefined {
   if (stage === undefined || stage < plan.stages.length) return stage;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `--stage ${stage}: the plan has ${plan.stages.length} ${plan.stages.length === 1 ? 'stage' : 'stages'}, counted from 0`,
   );
 }

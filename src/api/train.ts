@@ -3,11 +3,11 @@
  * folder.
  */
 import type { TokenType } from '../data/data-file.js';
-import { batchesPerEpoch, type LastBatch, type SampleOrder } from '../data/sampler.js';
+import { batchesPerEpoch, type SampleOrder } from '../data/sampler.js';
 import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import { checkPlace } from '../program/atomic.js';
-import type { BackendName } from '../runtime/backend.js';
 import {
   openSession,
   type RankResources,
@@ -24,13 +24,14 @@ import { writeSpans } from './reports/timeline.js';
 import type { Training } from './requests/training-request.js';
 import {
   type Checkpointing,
-  type CheckpointOptions,
   checkResumed,
   openCheckpointing,
+  type TrainingRunOptions,
   WITHOUT_CHECKPOINTS,
 } from './training-run/checkpointing.js';
 import { openEvaluator } from './training-run/evaluate.js';
 import { openForward } from './training-run/forward-program.js';
+import { following, stopped } from './training-run/interruption.js';
 import { lossScaleIn, trainSteps } from './training-run/loop.js';
 import { MetricsFile, type StepMetrics } from './training-run/metrics.js';
 import { progressText } from './training-run/progress.js';
@@ -40,9 +41,7 @@ import { openCompiled } from './verify.js';
 
 export type { TokenType };
 
-export interface TrainOptions extends Omit<RankResources, 'backend'>, CheckpointOptions {
-  /** The folder that compile wrote with --train. */
-  readonly directory: string;
+export interface TrainOptions extends RankResources, TrainingRunOptions {
   /** .npy, .npz, or files of raw tokens, concatenated in this order. */
   readonly data: readonly string[];
   /** The type of raw tokens; uint16 by default. */
@@ -51,12 +50,6 @@ export interface TrainOptions extends Omit<RankResources, 'backend'>, Checkpoint
   readonly epochs?: number;
   /** Number of steps, instead of epochs. */
   readonly steps?: number;
-  /** How to treat the last samples of an epoch that do not fill a batch; `drop` by default. */
-  readonly lastBatch?: LastBatch;
-  /** Read samples in the order of the files. */
-  readonly inOrder?: boolean;
-  /** Seed of the order of samples; 0 by default. */
-  readonly seed?: number;
   /** Files of evaluation samples: their mean loss is computed, and they are not trained on. */
   readonly evalData?: readonly string[];
   /** Steps between evaluations; by default there is one evaluation at the end. */
@@ -66,7 +59,7 @@ export interface TrainOptions extends Omit<RankResources, 'backend'>, Checkpoint
   readonly threadsPerRank?: number;
   /** A file for the timeline of the ranks in the last step, for Perfetto and chrome://tracing. */
   readonly trace?: string;
-  readonly backend?: BackendName;
+  /** Ends the run after the step that is under way, with a checkpoint if the run writes any; before the first step at once. */
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
   /** Called after each step. */
@@ -132,8 +125,7 @@ export async function trainFrom(options: TrainOptions, initial: UnshardedTensors
   const { imported, planned } = await openCompiled(directory, {
     parts,
     withValues: false,
-    ...(options.model === undefined ? {} : { model: options.model }),
-    ...(signal ? { signal } : {}),
+    ...withoutUndefined({ model: options.model, signal }),
   });
   const writes = !keeps || options.checkpointEvery !== undefined || options.resume !== undefined;
   const checkpoints = writes ? await openCheckpointing(parts, options) : WITHOUT_CHECKPOINTS;
@@ -172,13 +164,15 @@ async function trainModel(
   const { optimizer } = asked;
   const running: SessionOptions = {
     ...resourcesOf(options),
-    ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
-    ...(signal ? { signal } : {}),
+    ...withoutUndefined({ threadsPerRank: options.threadsPerRank, signal }),
   };
   const ends: (() => Promise<void> | void)[] = [dataset.close];
   const run = async (): Promise<TrainedRun> => {
+    const loading = following(signal);
+    ends.push(loading.release);
     const session = await openSession(directory, {
       ...running,
+      signal: loading.signal,
       onLoaded: (rank, ranks) => onProgress(`rank ${rank} of ${ranks} is ready`),
     });
     ends.push(() => session.close());
@@ -192,6 +186,13 @@ async function trainModel(
     const evaluations: { step: number; loss: number }[] = [];
     const bytesRead: number[] = [];
     let [seconds, last] = [0, null as StepMetrics | null];
+    loading.release();
+    signal?.throwIfAborted();
+    const announce = () => {
+      if (checkpoints.stop) options.onNote?.('interrupted: a checkpoint is written after the step that is under way');
+    };
+    signal?.addEventListener('abort', announce);
+    ends.push(() => signal?.removeEventListener('abort', announce));
     const end = await trainSteps({
       ...{ session, planned, dataset, steps, optimizer },
       state: start,
@@ -215,7 +216,7 @@ async function trainModel(
         const unwritten = await file.add(last);
         if (unwritten) options.onNote?.(`warning: metrics cannot be written yet: ${unwritten.message}`);
         options.onStep?.(last);
-        signal?.throwIfAborted();
+        if (signal?.aborted && (step !== steps || fault)) throw await stopped(checkpoints, session, now, steps, signal);
         await checkpoints.after(session, now, steps);
         if (fault) throw fault;
         if (step === steps && options.trace !== undefined) await writeSpans(options.trace, program, result.spans);

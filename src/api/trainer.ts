@@ -3,7 +3,7 @@
  * between its calls, so that each call may run on other ranks than the previous one.
  */
 
-import { AutoparError } from '../ir/error.js';
+import { AutoparError, usageError } from '../ir/error.js';
 import { openSession, type UnshardedTensors } from '../runtime/session.js';
 import { familyOf } from './models/model-choice.js';
 import type { CompileOptions } from './options/flat-degrees.js';
@@ -33,7 +33,7 @@ export class Trainer {
   /** @throws AutoparError (usage) `missing-argument` */
   constructor(private readonly options: TrainerOptions) {
     const lacking = (['model', 'training'] as const).find((name) => options?.[name] === undefined);
-    if (lacking) throw new AutoparError('missing-argument', 'usage', `new Trainer() needs the option ${lacking}`);
+    if (lacking) throw usageError('missing-argument', `new Trainer() needs the option ${lacking}`);
   }
 
   /** Sets the parallel configuration for the next calls. Weights stay unchanged. */

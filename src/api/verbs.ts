@@ -2,7 +2,7 @@
  * @file The public verbs: each checks its options as the command line does before anything runs, and loads its implementation
  * when it is called. Errors are in JavaScript terms; the command line reports their cause, which is in its own terms.
  */
-import { AutoparError } from '../ir/error.js';
+import { usageError } from '../ir/error.js';
 import type { CalibrateOptions, Calibration } from './calibrate.js';
 import type { CompileResult } from './compile.js';
 import type { Exported, ExportOptions } from './export-weights.js';
@@ -160,8 +160,7 @@ export async function checked<Options, Result>(
     const given = options as Readonly<Record<string, unknown>>;
     const lacks = (name: string) => given[name] === undefined && !(name === 'model' && given['generate'] !== undefined);
     const lacking = NEEDED[verb]?.find(lacks);
-    if (lacking !== undefined)
-      throw new AutoparError('missing-argument', 'usage', `${verb}() needs the option ${lacking}`);
+    if (lacking !== undefined) throw usageError('missing-argument', `${verb}() needs the option ${lacking}`);
     refuseIdle(options, idle);
     return await run();
   } catch (error) {

@@ -14,7 +14,7 @@ import { type RankResources, resourcesOf } from '../runtime/session.js';
 import { stagedGraph } from '../strategy/staged-graph.js';
 import type { Arrays } from './execution/arrays.js';
 import { randomInputs, readInputs } from './execution/inputs.js';
-import { checkLabels, labelBounds } from './execution/labels.js';
+import { checkValues, labelBounds } from './execution/labels.js';
 import { compiledModel, readRunnable } from './models/compiled-model.js';
 import { dropsTokens } from './models/dispatch.js';
 import type { ImportedModel } from './models/import.js';
@@ -77,7 +77,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
   const inputs = options.inputs
     ? await readInputs(options.inputs, program.inputs)
     : randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
-  checkLabels(inputs, imported.training ?? null, options.inputs);
+  checkValues(inputs, program.inputs, imported.training ?? null, options.inputs);
   const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
   if (imported.training) return verifyTraining(options, compiled, inputs, crossing);
   progress('running the model');

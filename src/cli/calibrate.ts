@@ -4,11 +4,11 @@
 
 import type { Calibration, CalibrationScores, ExitKind, Score } from '../api/index.js';
 import { calibrate } from '../api/verbs.js';
-import { AutoparError } from '../api/words.js';
+import { usageError } from '../api/words.js';
 import { devicesText } from './cluster-text.js';
 import type { Command, CommandContext } from './command.js';
 import { countText, flopsText, integerText, shareText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
 interface CalibrateFlags {
   readonly cluster?: string;
@@ -49,11 +49,9 @@ async function runCalibrate(
 ): Promise<ExitKind> {
   const { cluster } = flags;
   if (cluster === undefined)
-    throw new AutoparError(
+    throw usageError(
       'missing-argument',
-      'usage',
       'calibrate needs the cluster that the runs were made on',
-      {},
       'give --cluster NxM:ID, or a cluster file',
     );
   const made = await calibrate({
@@ -100,14 +98,8 @@ function scoreLines({ before, given, after, otherModels, otherShapes }: Calibrat
     ["calibrated from other shapes' runs", otherShapes],
   ] satisfies readonly (readonly [string, Score | null])[];
   const swept = before.sweeps > 0;
-  const sweep = swept
-    ? [
-        { title: 'tau', right: true },
-        { title: 'choice', right: true },
-        { title: 'at worst', right: true },
-      ]
-    : [];
-  const columns = [{ title: '' }, { title: 'off by', right: true }, { title: 'bias', right: true }, ...sweep];
+  const sweep = swept ? numberColumns('tau', 'choice', 'at worst') : [];
+  const columns = [...textColumns(''), ...numberColumns('off by', 'bias'), ...sweep];
   const lines = tableLines(
     columns,
     rows.map(([name, score]) => {
@@ -131,13 +123,8 @@ const MOST_SHOWN = 8;
 function layerLines(layers: Calibration['layers']): readonly string[] {
   const off = ({ factor }: Calibration['layers'][number]) => Math.abs(Math.log(factor));
   const columns = [
-    { title: 'software' },
-    { title: 'format' },
-    { title: 'degrees' },
-    { title: 'tokens', right: true },
-    { title: 'products', right: true },
-    { title: 'takes', right: true },
-    { title: 'runs', right: true },
+    ...textColumns('software', 'format', 'degrees'),
+    ...numberColumns('tokens', 'products', 'takes', 'runs'),
   ];
   return tableLines(
     columns,

@@ -2,7 +2,7 @@
  * @file The common part of reports on choices of operator plans and of training steps: the effect of another cluster.
  */
 import { bytesText, portionText, secondsText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
 /** A change of the cluster with the plan that is best then; null where nothing fits. */
 export interface Changed {
@@ -15,13 +15,7 @@ export interface Changed {
 /** @param titles of the columns for each plan beside its seconds and memory */
 export function sensitivityTable(titles: readonly string[], changes: readonly Changed[]): readonly string[] {
   return tableLines(
-    [
-      { title: 'with' },
-      { title: 'step', right: true },
-      { title: 'faster', right: true },
-      { title: 'memory', right: true },
-      ...titles.map((title) => ({ title })),
-    ],
+    [...textColumns('with'), ...numberColumns('step', 'faster', 'memory'), ...textColumns(...titles)],
     changes.map(({ change, best, ratio }) =>
       best === null || ratio === null
         ? [change, 'nothing fits', '', '', ...titles.map(() => '')]

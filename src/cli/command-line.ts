@@ -4,8 +4,8 @@
 import { readFileSync } from 'node:fs';
 import { Command as CommanderCommand, CommanderError, Option } from 'commander';
 import type { ExitKind } from '../api/index.js';
-import { AutoparError, offer, refuseIdle } from '../api/words.js';
-import type { Command, CommandContext, CommandOption } from './command.js';
+import { type AutoparError, badOption, type CodeOf, offer, refuseIdle, usageError } from '../api/words.js';
+import { type Command, type CommandContext, type CommandOption, unknownAction } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
 import { LATER_ELSEWHERE, notThereYet } from './later.js';
@@ -32,7 +32,7 @@ export async function runCommandLine(
   const line = withoutAlias(given);
   const version = packageVersion();
   try {
-    return exitCode(await dispatch(line, { output, signal }, version));
+    return exitCode(await dispatch(line, { output, line, signal }, version));
   } catch (error) {
     return reportFailure(error, line, output, signal.aborted, version);
   }
@@ -82,21 +82,16 @@ async function dispatch(line: readonly string[], context: CommandContext, versio
     await program.parseAsync(line, { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
-    if (error.exitCode !== 0) throw usageError(error, line);
+    if (error.exitCode !== 0) throw lineError(error, line);
   }
   return ended;
 }
 
 function buildProgram(context: CommandContext, version: string, end: (kind: ExitKind) => void): CommanderCommand {
-  const program = new CommanderCommand('autopar')
+  const program = newCommand('autopar')
     .description('An auto-parallel strategy compiler: ONNX model + cluster → the fastest sharded program, verified.')
     .version(version, '--version', 'print the version')
-    .helpOption('-h, --help', 'print help')
-    .helpCommand('help [command]', 'print help of a command')
-    .configureHelp({ showGlobalOptions: true })
-    .configureOutput({ writeErr: () => undefined })
-    .showSuggestionAfterError(false)
-    .exitOverride();
+    .helpCommand('help [command]', 'print help of a command');
   for (const { flags, says } of GLOBAL_OPTIONS) program.option(flags, says);
   for (const command of COMMANDS) program.addCommand(buildCommand(command, context, end));
   const aliases = Object.entries(ALIASES).map(
@@ -108,18 +103,21 @@ function buildProgram(context: CommandContext, version: string, end: (kind: Exit
   );
 }
 
-function buildCommand(
-  command: Command<never>,
-  context: CommandContext,
-  end: (kind: ExitKind) => void,
-): CommanderCommand {
-  const built = new CommanderCommand(command.name)
-    .description(command.says)
+function newCommand(name: string): CommanderCommand {
+  return new CommanderCommand(name)
     .helpOption('-h, --help', 'print help')
     .configureHelp({ showGlobalOptions: true })
     .configureOutput({ writeErr: () => undefined })
     .showSuggestionAfterError(false)
     .exitOverride();
+}
+
+function buildCommand(
+  command: Command<never>,
+  context: CommandContext,
+  end: (kind: ExitKind) => void,
+): CommanderCommand {
+  const built = newCommand(command.name).description(command.says);
   if (command.examples.length === 0) built.allowUnknownOption();
   for (const { name, says } of command.arguments) built.argument(name, says);
   for (const { option, group } of groupedOptions(command.options)) {
@@ -137,14 +135,15 @@ function buildCommand(
 }
 
 /** The parser of an option's values. It throws `bad-option` for a second value where one is meant. */
-function parserOf({ parse = String, repeats }: CommandOption, name: string): NonNullable<CommandOption['parse']> {
-  if (repeats) return parse;
+function parserOf(
+  { parse = String, repeats }: CommandOption,
+  name: string,
+): (text: string, before: unknown) => unknown {
   let first: string | null = null;
   return (text, before) => {
-    if (first !== null)
-      throw new AutoparError('bad-option', 'usage', `${name} is given twice: ${first} and ${text}`, {}, 'give it once');
+    if (first !== null && !repeats) throw badOption(`${name} is given twice: ${first} and ${text}`, 'give it once');
     first = text;
-    return parse(text, before);
+    return parse(text, name, before);
   };
 }
 
@@ -153,14 +152,17 @@ function examplesText({ examples }: Pick<Command, 'examples'>): string {
 }
 
 /** Commander's error as one of autopar's, with the nearest name. */
-function usageError(error: CommanderError, line: readonly string[]): AutoparError {
+function lineError(error: CommanderError, line: readonly string[]): AutoparError {
   const message = error.message.replace(/^error: /, '').trim();
   const [, named = ''] = /'([^']*)'/.exec(message) ?? [];
   const flag = named.split(/[ =]/)[0] ?? '';
   const command = commandOf(line);
+  const action = line.slice(line.indexOf(command?.name ?? '') + 1).find((word) => !word.startsWith('-'));
+  if (command?.subcommands && action !== undefined && !command.subcommands.some(({ name }) => name === action))
+    return unknownAction(command, action);
   if (error.code === 'commander.unknownOption') {
     if (LATER_ELSEWHERE.includes(flag)) return notThereYet(flag, command?.name, commandsWith(flag));
-    return new AutoparError('unknown-option', 'usage', message, {}, optionHint(flag, command));
+    return usageError('unknown-option', message, optionHint(flag, command));
   }
   if (error.code === 'commander.unknownCommand') return unknownCommand(named);
   // The error of commander for help of an unknown command.
@@ -168,7 +170,7 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   const parent = COMMANDS.find(({ subcommands }) => subcommands?.some((own) => own === command));
   const words = [parent, command].flatMap((each) => (each ? [`${each.name} `] : []));
   const help = `autopar ${words.join('')}--help shows its usage`;
-  return new AutoparError(USAGE_CODES[error.code] ?? 'bad-usage', 'usage', message, {}, help);
+  return usageError(USAGE_CODES[error.code] ?? 'bad-usage', message, help);
 }
 
 /** Commands that have the option. */
@@ -188,10 +190,10 @@ function commandOf(line: readonly string[]): Command<never> | undefined {
 
 function unknownCommand(name: string): AutoparError {
   const known = [...COMMANDS.map((command) => command.name), ...Object.keys(ALIASES)];
-  return new AutoparError('unknown-command', 'usage', `unknown command '${name}'`, {}, offer(name, known));
+  return usageError('unknown-command', `unknown command '${name}'`, offer(name, known));
 }
 
-const USAGE_CODES: Readonly<Record<string, string>> = {
+const USAGE_CODES: Readonly<Record<string, CodeOf<'usage'>>> = {
   'commander.missingArgument': 'missing-argument',
   'commander.optionMissingArgument': 'missing-argument',
   'commander.excessArguments': 'excess-arguments',

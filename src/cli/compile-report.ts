@@ -2,17 +2,16 @@
  * @file The output of `autopar compile`: degrees, predictions, the heaviest operators, communication, the verdict.
  */
 
-import type { ComparedPlan, CompileResult, PlanSummary } from '../api/index.js';
+import type { CompileResult, PlanSummary } from '../api/index.js';
 import { namedDegrees } from '../api/words.js';
-import { devicesText } from './cluster-text.js';
-import { degreesText } from './degrees.js';
-import { kindsText, liveTensorLines, outsideLines, serverText, stateText } from './memory-report.js';
-import { microBatchesText, stageMeshesText } from './mesh-report.js';
+import { devicesText, kindsJson } from './cluster-text.js';
+import { comparedLines } from './compared-report.js';
+import { degreesText, stageLayoutText } from './degrees.js';
+import { kindsText, largestText, outsideLines, serverText, stateText } from './memory-report.js';
+import { scheduleText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
-import { proposalLines, proposalsJson } from './proposals-report.js';
 import { bytesText, portionText, secondsText, shareText } from './quantity.js';
-import { configurationText } from './simulate-report.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 import { verificationLines } from './verify.js';
 import { writtenModelJson } from './write-model.js';
 
@@ -22,10 +21,9 @@ export function resultLines(result: CompileResult, output: Output, top?: number)
   return [
     ...planLines(result, output),
     ...section('device subsets', sizeLines(result.sizes ?? []), bold),
-    ...section('compared', comparedLines(result), bold),
+    ...section('compared', comparedSection(result, top), bold),
     ...section('best degrees', topLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
-    ...section('steps compared by their layers', proposedLines(result, top), bold),
     '',
     result.programWritten
       ? `plan and program are in ${bold(result.directory)}`
@@ -51,18 +49,15 @@ export function planLines(summary: PlanSummary, output: Output): readonly string
 /** The object for programs. */
 export function resultJson(result: CompileResult): Readonly<Record<string, unknown>> {
   const { verification } = result;
+  const { compared, proposals, top } = result.comparison;
   return {
     schema: 'autopar-compile-v1',
     directory: result.directory,
     ...planJson(result),
     ...(result.sizes ? { sizes: result.sizes } : {}),
-    ...(result.compared ? { compared: result.compared.map(comparedJson) } : {}),
-    ...(result.searched ? { proposals: proposalsJson(result.searched) } : {}),
-    top: result.top.map(({ stepNanoseconds, boundNanoseconds, ...ranked }) => ({
-      ...ranked,
-      stepSeconds: stepNanoseconds / 1e9,
-      boundSeconds: boundNanoseconds / 1e9,
-    })),
+    ...(compared ? { compared } : {}),
+    ...(proposals ? { proposals } : {}),
+    top,
     rejected: result.rejected,
     leftOut: result.leftOut,
     exceptions: result.exceptions,
@@ -76,10 +71,12 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
 
 /** `planLines` for programs. */
 export function planJson(summary: PlanSummary): Readonly<Record<string, unknown>> {
-  const { plan, precision, stageLayout, recompute, kept, server, heaviest, communication, memory } = summary;
+  const { plan, precision, heldPrecision, stageLayout, recompute, kept, server, heaviest, communication, memory } =
+    summary;
   const { model, cluster, degrees, schedule, search } = plan;
   return {
-    ...{ model, cluster, degrees, precision },
+    ...{ model, cluster: { ...cluster, ...kindsJson(summary.cluster) }, degrees, precision },
+    ...(heldPrecision === null ? {} : { heldPrecision }),
     ...(stageLayout === null ? {} : { stages: stageLayout, schedule }),
     predicted: predictedJson(plan),
     ...(recompute ? { recompute } : {}),
@@ -139,7 +136,7 @@ function sequenceLines({ sequence, degrees: { sp } }: PlanSummary['plan']): read
 }
 
 export function summaryLines(result: PlanSummary): readonly string[] {
-  const { plan, precision, stageLayout, kept, server, memoryBytes } = result;
+  const { plan, precision, heldPrecision, stageLayout, kept, server, memoryBytes } = result;
   const { predicted, search } = plan;
   const degrees = namedDegrees(plan.degrees);
   const peak = Math.max(...predicted.peakBytes);
@@ -153,15 +150,24 @@ export function summaryLines(result: PlanSummary): readonly string[] {
     plan.meshes
       ? `  meshes     ${stageMeshesText(plan.meshes)}`
       : `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
-    ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
+    ...(stageLayout === null ? [] : [`  stages     ${stageLayoutText(stageLayout)}, ${scheduleText(plan)}`]),
     ...sequenceLines(plan),
     ...(kept ? [`  zero       ${stateText(kept)}`] : []),
     ...(server ? [`  server     ${serverText(server)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${memory}${share}`,
+    ...(heldPrecision === null ? [] : [`  precision  ${heldText(heldPrecision)}`]),
     ...recomputeLines(result),
     ...hidden,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
   ];
+}
+
+/** What is computed in which format on ranks of this machine. */
+function heldText(precision: string): string {
+  return (
+    `${precision} is held in fp32, in which ranks of this machine compute, and rounded at each operator: times and bytes are ` +
+    'those of fp32'
+  );
 }
 
 /** Seconds of communication that computation hides, and its kind. */
@@ -190,14 +196,6 @@ function recomputeLines({ recompute, plan }: PlanSummary): readonly string[] {
   ];
 }
 
-/** `1f1b, 8 micro-batches`. */
-function scheduleText({ schedule, training }: CompileResult['plan']): string {
-  const { kind, virtualStages = 1 } = schedule;
-  const batches = microBatchesText(schedule);
-  const chunks = virtualStages > 1 ? `, ${virtualStages} chunks a stage` : '';
-  return training ? `${kind}, ${batches}${chunks}` : `forwards alone${chunks}`;
-}
-
 const MODES: Readonly<Record<string, string>> = {
   ilp: 'integer program',
   dynamic_programming: 'dynamic programming',
@@ -215,22 +213,25 @@ function provenText({ search, predicted }: CompileResult['plan']): string {
   return isPart ? `${proven} in operators and collectives, ${secondsText(costSeconds)} of the step` : proven;
 }
 
+/** Rows of the tables of operators and of collectives. */
+const ROWS = 5;
+
 function mostExpensiveLines({ heaviest }: PlanSummary): readonly string[] {
   if (heaviest.length === 0) return [];
   const columns = [
-    { title: 'operator' },
-    { title: 'type' },
-    { title: 'strategy' },
+    ...textColumns('operator', 'type', 'strategy'),
     { title: 'layouts', widest: 96 },
-    { title: 'time', right: true },
+    ...numberColumns('time'),
   ];
-  const rows = heaviest.map(({ operator, count, op, shown, seconds }) => [
-    timesText(operator, count),
-    op,
-    shown.strategy,
-    shown.layouts,
-    secondsText(seconds),
-  ]);
+  const rows = heaviest
+    .slice(0, ROWS)
+    .map(({ operator, count, op, shown, seconds }) => [
+      timesText(operator, count),
+      op,
+      shown.strategy,
+      shown.layouts,
+      secondsText(seconds),
+    ]);
   return tableLines(columns, rows);
 }
 
@@ -240,15 +241,9 @@ function communicationLines(result: PlanSummary): readonly string[] {
     const ranks = plan.mesh.reduce((product, { size }) => product * size, 1);
     return [ranks === 1 ? '  none: one rank' : '  none'];
   }
-  const columns = [
-    { title: 'tensor' },
-    { title: 'collective' },
-    { title: 'over' },
-    { title: 'bytes', right: true },
-    { title: 'time', right: true },
-  ];
+  const columns = [...textColumns('tensor', 'collective', 'over'), ...numberColumns('bytes', 'time')];
   const rows = ofEqualLayers(communication).sort((left, right) => right.seconds - left.seconds);
-  const shown = rows.slice(0, 8);
+  const shown = rows.slice(0, ROWS);
   const lines = tableLines(
     columns,
     shown.map(({ label, count, kind, over, bytes, seconds }) => [
@@ -290,7 +285,7 @@ function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
   return [
     ...memory.flatMap((stage) => [
       `  ${memory.length > 1 ? `stage ${stage.stage}: ` : ''}${kindsText(stage)}`,
-      ...liveTensorLines(stage, 4),
+      `  ${memory.length > 1 ? '  ' : ''}largest: ${largestText(stage, 3)}`,
     ]),
     ...outsideLines(plan.predicted.outside ?? []),
   ];
@@ -299,7 +294,7 @@ function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
 function sizeLines(sizes: NonNullable<CompileResult['sizes']>): readonly string[] {
   if (sizes.length === 0) return [];
   return tableLines(
-    [{ title: 'devices' }, { title: 'estimate', right: true }, { title: 'device-seconds', right: true }],
+    [...textColumns('devices'), ...numberColumns('estimate', 'device-seconds')],
     sizes.map(({ nodes, perNode, firstNode, stepSeconds, deviceSeconds }) => [
       firstNode === undefined ? `${nodes}x${perNode}` : `${nodes}x${perNode}, ${nodesText(firstNode, nodes)}`,
       stepSeconds === null ? 'no plan' : secondsText(stepSeconds),
@@ -313,71 +308,14 @@ function nodesText(first: number, count: number): string {
   return count === 1 ? `node ${first + 1}` : `nodes ${first + 1} to ${first + count}`;
 }
 
-function proposedLines({ searched }: CompileResult, top: number | undefined): readonly string[] {
-  return searched ? proposalLines(searched, top) : [];
-}
-
-/** Proposals that were lowered, the chosen one first. */
-function comparedLines({ compared, plan: { training } }: CompileResult): readonly string[] {
-  if (!compared || compared.length < 2) return [];
-  const columns = [
-    { title: 'degrees' },
-    { title: 'with' },
-    { title: 'estimate', right: true },
-    { title: 'step', right: true },
-    { title: 'memory', right: true },
-    { title: 'because' },
-  ];
-  const rows = compared.map(({ degrees, microBatches, proposed, axes, estimate, stepSeconds, peakBytes, reason }) => [
-    degreesText(degrees),
-    `${training ? `${batchesText(microBatches)}, ` : ''}${proposed ? proposedText(proposed) : OPERATORS[axes ?? 'roles']}`,
-    estimate ? secondsText(estimate.stepSeconds) : '',
-    stepSeconds === null ? '' : secondsText(stepSeconds),
-    peakBytes === null ? '' : bytesText(peakBytes),
-    reason ?? 'chosen',
-  ]);
-  return tableLines(columns, rows, 70);
-}
-
-const OPERATORS = { roles: 'operator search, axis roles', free: 'operator search, free axes' } as const;
-
-function batchesText(count: number): string {
-  return `${count} micro-batch${count === 1 ? '' : 'es'}`;
-}
-
-/** The proposal without its degrees; the strategies of operators state how tp shards norms. */
-function proposedText({ degrees, ...proposed }: NonNullable<ComparedPlan['proposed']>): string {
-  return configurationText({ ...proposed, degrees: { ...degrees, tp: 1 }, tpSequence: false });
-}
-
-/** With units in the names. */
-function comparedJson({
-  degrees,
-  microBatches,
-  proposed,
-  estimate,
-  ...figures
-}: ComparedPlan): Readonly<Record<string, unknown>> {
-  const { schedule, virtualStages, zero, recompute, recomputedLayers, stageLayers, offload } = proposed ?? {};
-  const words = { schedule, virtualStages, stageLayers, zero, recompute, recomputedLayers, offload };
-  return {
-    degrees,
-    microBatches,
-    ...(proposed ? { proposed: words } : {}),
-    ...(estimate ? { estimate } : {}),
-    ...figures,
-  };
+function comparedSection({ comparison, directory, plan }: CompileResult, top: number | undefined): readonly string[] {
+  return comparedLines(comparison, directory, plan.training !== null, top);
 }
 
 /** The combinations that `--top` asks for. */
 function topLines({ top }: CompileResult): readonly string[] {
   if (top.length < 2) return [];
-  const columns = [
-    { title: 'degrees' },
-    { title: 'step', right: true },
-    { title: 'memory per rank', right: true },
-    { title: 'because' },
-  ];
+  const columns = [...textColumns('degrees'), ...numberColumns('step', 'memory per rank'), ...textColumns('because')];
   const rows = top.map(({ degrees, stepNanoseconds, peakBytes, reason }) => [
     degreesText(degrees),
     secondsText(stepNanoseconds / 1e9),
@@ -387,13 +325,15 @@ function topLines({ top }: CompileResult): readonly string[] {
   return tableLines(columns, rows, 60);
 }
 
-function rejectedLines({ rejected, top }: CompileResult): readonly string[] {
+/** Degrees that the sharding planner alone compared. */
+function rejectedLines({ rejected, top, comparison }: CompileResult): readonly string[] {
+  if (comparison.proposals) return [];
   const told = top.map(({ degrees }) => degreesText(degrees));
   const shown = rejected
     .map(({ degrees, reason }) => [degreesText(degrees), reason] as const)
     .filter(([degrees]) => !told.includes(degrees))
     .slice(0, 4);
-  return shown.length === 0 ? [] : tableLines([{ title: 'degrees' }, { title: 'because' }], shown, 90);
+  return shown.length === 0 ? [] : tableLines(textColumns('degrees', 'because'), shown, 90);
 }
 
 function section(title: string, lines: readonly string[], bold: (text: string) => string): readonly string[] {

@@ -2,19 +2,7 @@
  * @file `autopar compile`: model and cluster in, plan and program out.
  */
 
-import type {
-  CompileOptions,
-  DegreeOptions,
-  DispatchOptions,
-  ExitKind,
-  GradientSync,
-  Mode,
-  Objective,
-  Preference,
-  SearchMode,
-  SolverName,
-  Target,
-} from '../api/index.js';
+import type { CompileOptions, DegreeOptions, DispatchOptions, ExitKind, Mode } from '../api/index.js';
 import { compile } from '../api/verbs.js';
 import {
   DISPATCHES,
@@ -22,13 +10,13 @@ import {
   OBJECTIVES,
   PREFERENCES,
   requestIn,
-  SCHEDULE_KINDS,
   SEARCH_MODES,
   SOLVERS,
   SP_METHODS,
   SP_ORDERS,
   TARGETS,
   TP_SEQUENCES,
+  withoutUndefined,
 } from '../api/words.js';
 import type { Command, CommandContext, CommandOption } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
@@ -48,34 +36,15 @@ interface CompileFlags
     ModelFlags,
     WriteModelFlags,
     TrainingFlags,
-    ProgramFlags {
-  readonly output?: string;
+    ProgramFlags,
+    Pick<CompileOptions, 'cluster' | 'mode' | 'stages' | 'meshes' | 'bucket' | 'interleave' | 'gradientSync'>,
+    Pick<CompileOptions, 'prefer' | 'headroom' | 'objective' | 'within' | 'memory' | 'axes' | 'complete'>,
+    Pick<CompileOptions, 'searchMode' | 'solver' | 'timeLimit' | 'top'>,
+    Pick<CompileOptions, 'output' | 'planOnly' | 'target' | 'verify' | 'seed'> {
   readonly report?: string;
-  readonly planOnly?: boolean;
-  readonly target?: Target;
-  readonly verify?: boolean;
-  readonly cluster?: string;
-  readonly memory?: number;
-  readonly prefer?: Preference;
-  readonly headroom?: number;
-  readonly axes?: 'roles' | 'free';
-  readonly mode?: Mode;
   readonly annotations?: string;
   readonly config?: string;
-  readonly complete?: 'search' | 'propagate';
-  readonly stages?: string;
-  readonly meshes?: string;
-  readonly bucket?: number;
-  readonly interleave?: 1 | 2;
-  readonly gradientSync?: GradientSync;
-  readonly searchMode?: SearchMode;
-  readonly objective?: Objective;
-  readonly within?: number;
-  readonly solver?: SolverName;
-  readonly timeLimit?: number;
-  readonly top?: number;
   readonly init?: 'random';
-  readonly seed?: number;
 }
 
 /** How tokens reach experts. */
@@ -83,12 +52,12 @@ const dispatchOptions: readonly CommandOption[] = [
   {
     flags: '--dispatch <padded|variable>',
     says: 'token dispatch to top-k experts: padded or filled slots (default: as in the model)',
-    parse: choiceAmong('--dispatch', DISPATCHES),
+    parse: choiceAmong(DISPATCHES),
   },
   {
     flags: '--capacity-factor <f>',
     says: 'expert capacity over its even share; drops excess tokens (default: no dropping)',
-    parse: nonNegative('--capacity-factor'),
+    parse: nonNegative,
   },
 ];
 
@@ -106,39 +75,39 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--plan-only', says: 'write plan.json without a program' },
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
-      says: 'also write torchrun, ONNX or MindSpore files (docs/torch.md, docs/checkpoints.md)',
-      parse: choiceAmong('--target', TARGETS),
+      says: 'also write torchrun, ONNX or MindSpore files (docs/torch.md, onnx.md, mindspore.md)',
+      parse: choiceAmong(TARGETS),
     },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },
     ...modelOptions,
     ...clusterOptions,
-    { flags: '--memory <size>', says: 'memory limit per device, such as 80GB', parse: byteSize('--memory') },
+    { flags: '--memory <size>', says: 'memory limit per device, such as 80GB', parse: byteSize },
     ...degreeOptions(),
     {
       flags: '--sp-method <gather|ulysses|ring|auto>',
       says: 'sequence-parallel attention: gathered keys, sharded heads, ring, or cheapest (auto)',
-      parse: choiceAmong('--sp-method', SP_METHODS),
+      parse: choiceAmong(SP_METHODS),
     },
     {
       flags: '--sp-order <zigzag|contiguous>',
       says: 'position order of a ring (default: zigzag for causal attention)',
-      parse: choiceAmong('--sp-order', SP_ORDERS),
+      parse: choiceAmong(SP_ORDERS),
     },
     {
       flags: '--tp-sequence <on|off|auto>',
       says: "Megatron's sequence parallelism of norms over tp, or the cheapest (auto)",
-      parse: choiceAmong('--tp-sequence', TP_SEQUENCES),
+      parse: choiceAmong(TP_SEQUENCES),
     },
     ...dispatchOptions,
     {
       flags: '--axes <roles|free>',
       says: 'roles: dp shards the batch only; free: any factor',
-      parse: choiceAmong('--axes', ['roles', 'free']),
+      parse: choiceAmong(['roles', 'free']),
     },
     {
       flags: '--mode <mode>',
       says: 'auto (default), semi-auto, data (batch only), hybrid (unpinned operators replicated)',
-      parse: choiceAmong('--mode', MODES),
+      parse: choiceAmong(MODES),
     },
     {
       flags: '--annotations <file>',
@@ -147,27 +116,27 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--complete <search|propagate>',
       says: 'complete unpinned operators by search (default) or propagation only',
-      parse: choiceAmong('--complete', ['search', 'propagate']),
+      parse: choiceAmong(['search', 'propagate']),
     },
     {
       flags: '--search-mode <mode>',
       says: 'auto (default), ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/planner.md)',
-      parse: choiceAmong('--search-mode', SEARCH_MODES),
+      parse: choiceAmong(SEARCH_MODES),
     },
     {
       flags: '--solver <highs|glpk|none>',
       says: 'integer-program solver (default: highs); glpk needs npm install glpk.js',
-      parse: choiceAmong('--solver', SOLVERS),
+      parse: choiceAmong(SOLVERS),
     },
     {
       flags: '--time-limit <seconds>',
       says: 'search time; then the best plan so far, or propagation',
-      parse: nonNegative('--time-limit'),
+      parse: nonNegative,
     },
     {
       flags: '--top <k>',
-      says: 'degree combinations to show (default: 1), runners-up of proposals (default: 5)',
-      parse: integerParser('--top', 1),
+      says: 'degree combinations to show (default: 1; 5 beside a proposed plan)',
+      parse: integerParser(1),
     },
     {
       flags: '--config <file>',
@@ -176,20 +145,20 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--objective <what>',
       says: 'minimise time (default), memory, cost (device-seconds), or devices (with --within)',
-      parse: choiceAmong('--objective', OBJECTIVES),
+      parse: choiceAmong(OBJECTIVES),
     },
     {
       flags: '--prefer <simple|fastest>',
       says: 'simple (default): fewest parallelism kinds within 2 % of the fastest',
-      parse: choiceAmong('--prefer', PREFERENCES),
+      parse: choiceAmong(PREFERENCES),
     },
     {
       flags: '--headroom <share>',
       says: 'free device memory (default: 10 % for ≤ 5 % time; 0 with --memory)',
-      parse: shareOf('--headroom'),
+      parse: shareOf,
     },
-    { flags: '--within <seconds>', says: 'step time limit for --objective devices', parse: nonNegative('--within') },
-    ...programOptions({}, SCHEDULE_KINDS, RECOMPUTED_LAYERS),
+    { flags: '--within <seconds>', says: 'step time limit for --objective devices', parse: nonNegative },
+    ...programOptions({}, RECOMPUTED_LAYERS),
     ...gradientOptions,
     {
       flags: '--stages <layout>',
@@ -204,12 +173,12 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--init <random>',
       says: 'generate weights that the model file lacks',
-      parse: choiceAmong('--init', ['random']),
+      parse: choiceAmong(['random']),
     },
     {
       flags: '--seed <n>',
       says: 'seed of random weights and verification inputs (default: 0)',
-      parse: integerParser('--seed', 0),
+      parse: integerParser(0),
     },
   ],
   examples: [
@@ -271,17 +240,8 @@ async function optionsOf(flags: CompileFlags): Promise<CompileOptions> {
 async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {
   if (annotations === undefined && config === undefined) return {};
   const { readAnnotations, readParallelConfig } = await import('../api/index.js');
-  return {
-    ...(annotations === undefined ? {} : { annotations: await readAnnotations(annotations) }),
-    ...(config === undefined ? {} : { config: await readParallelConfig(config) }),
-  };
-}
-
-/** A record without its undefined values, as exact optional properties want it. */
-function withoutUndefined<Given extends object>(
-  given: Given,
-): { [Key in keyof Given]?: Exclude<Given[Key], undefined> } {
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
-    [Key in keyof Given]?: Exclude<Given[Key], undefined>;
-  };
+  return withoutUndefined({
+    annotations: annotations === undefined ? undefined : await readAnnotations(annotations),
+    config: config === undefined ? undefined : await readParallelConfig(config),
+  });
 }

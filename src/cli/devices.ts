@@ -4,7 +4,7 @@
 import type { ExitKind } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, countText } from './quantity.js';
-import { printable, tableLines } from './table.js';
+import { printable, tableLines, textColumns } from './table.js';
 
 export const devicesCommand: Command = {
   name: 'devices',
@@ -29,7 +29,7 @@ async function runDevices({ output }: CommandContext): Promise<ExitKind> {
     `${engine} ${version}`,
     missing ? 'not available' : 'ready',
   ]);
-  for (const line of tableLines([{ title: 'backend' }, { title: 'of' }, { title: 'state' }], rows)) output.print(line);
+  for (const line of tableLines(textColumns('backend', 'of', 'state'), rows)) output.print(line);
   for (const { missing } of backends)
     if (missing) for (const line of [missing.reason, `  hint: ${missing.remedy}`]) output.print(printable(line));
   output.data({ schema: 'autopar-devices-v1', cores, memoryBytes, defaultRanks, backends });

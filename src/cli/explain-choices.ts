@@ -6,9 +6,10 @@ import { sensitivityTable } from './choices-report.js';
 import type { CommandContext } from './command.js';
 import { degreesText } from './degrees.js';
 import { bytesText, secondsText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
-interface ExplainChoicesFlags {
+/** What a question about other degrees may state besides. */
+export interface ExplainChoicesFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;
   readonly top?: number;
@@ -59,8 +60,8 @@ function rejectedLines({ rejected }: ExplainedChoices): readonly string[] {
     ruling.kind === 'slower' && ruling.peakBytes ? bytesText(Math.max(...ruling.peakBytes)) : '',
     ruling.reason,
   ]);
-  const columns = [{ title: 'instead' }, { title: 'memory', right: true }, { title: 'because' }];
-  return ['', ...tableLines(columns, rows, 120)];
+  const columns = [...textColumns('instead'), ...numberColumns('memory'), ...textColumns('because')];
+  return ['', ...tableLines(columns, rows, Number.POSITIVE_INFINITY)];
 }
 
 function sensitivityLines({ sensitivities }: ExplainedChoices): readonly string[] {

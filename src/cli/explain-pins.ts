@@ -2,10 +2,10 @@
  * @file `autopar explain --pins`: the cost of overriding each operator's sharding, and of existing pins.
  */
 import type { AddedSeconds, DroppedPin, ExitKind, OperatorPinPrice, PinsExplanation } from '../api/index.js';
-import { listedDegrees } from '../api/words.js';
+import { listedDegrees, withoutUndefined } from '../api/words.js';
 import type { CommandContext } from './command.js';
 import { bytesText, countText, secondsText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
 interface ExplainPinsFlags {
   readonly model?: string;
@@ -21,7 +21,7 @@ export async function runExplainPins(
   const explained = await explainPins(directory, {
     top,
     signal,
-    ...(model === undefined ? {} : { model }),
+    ...withoutUndefined({ model }),
     onProgress: (text) => output.progress(text),
   });
   for (const line of [...operatorLines(explained, top), ...pinLines(explained)]) output.print(line);
@@ -44,12 +44,10 @@ function operatorLines(explained: PinsExplanation, top: number): string[] {
     'operators whose override would cost most',
     ...tableLines(
       [
-        { title: 'operator' },
-        { title: 'alike', right: true },
-        { title: 'now' },
-        { title: 'cheapest override' },
-        { title: 'costs', right: true },
-        { title: 'on all alike', right: true },
+        ...textColumns('operator'),
+        ...numberColumns('alike'),
+        ...textColumns('now', 'cheapest override'),
+        ...numberColumns('costs', 'on all alike'),
       ],
       shown.map(({ operator, alike, shown: { now, pin }, alone, together }) => [
         operator,
@@ -72,7 +70,7 @@ function pinLines({ pins }: PinsExplanation): string[] {
     '',
     'cost of existing pins',
     ...tableLines(
-      [{ title: 'without' }, { title: 'saves', right: true }, { title: 'degrees' }],
+      [...textColumns('without'), ...numberColumns('saves'), ...textColumns('degrees')],
       pins.map(({ pin, file, line, savedSeconds, atMostSeconds, degrees }) => [
         pin === null ? 'any of them' : `${pin}${placeText({ file, line })}`,
         rangeText(savedSeconds, atMostSeconds),

@@ -4,63 +4,49 @@
  */
 import type { ExitKind, ExplainedProposals } from '../api/index.js';
 import { sensitivityTable } from './choices-report.js';
+import { firstText, referenceText, rejectedReasons } from './compared-report.js';
 import { degreesText } from './degrees.js';
+import type { ExplainChoicesFlags } from './explain-choices.js';
 import type { Output } from './output.js';
-import { proposalsJson, verdictText } from './proposals-report.js';
 import { secondsText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
-import { tableLines } from './table.js';
-
-interface ExplainProposalsFlags {
-  readonly rejected?: boolean;
-  readonly sensitivity?: boolean;
-  readonly top?: number;
-}
+import { tableLines, textColumns } from './table.js';
 
 export function runExplainProposals(
   output: Output,
   explained: ExplainedProposals,
-  { rejected, sensitivity, top = Number.POSITIVE_INFINITY }: ExplainProposalsFlags,
+  { rejected, sensitivity, top = Number.POSITIVE_INFINITY }: ExplainChoicesFlags,
 ): ExitKind {
-  const { plan, search, sensitivities } = explained;
+  const { plan, comparison, sensitivity: changed } = explained;
   if (plan.search.timeLimited)
     output.note('note: a time limit ended the search of the plan; explain repeats it without a limit');
   const { stepSeconds, precision } = plan.predicted;
   output.print(`${degreesText(plan.degrees)}: ${secondsText(stepSeconds)} per step in ${precision}`);
-  const lines = [
-    ...(rejected ? rejectedLines(explained, top) : []),
-    ...(sensitivity ? sensitivityLines(explained) : []),
-  ];
+  const lines = [...(rejected ? rejectedLines(explained, top) : []), ...(changed ? sensitivityLines(changed) : [])];
   for (const line of lines) output.print(line);
+  const { proposals, compared } = comparison;
   output.data({
     schema: 'autopar-explain-v1',
     stepSeconds,
     precision,
     degrees: plan.degrees,
-    estimateSeconds: search.simulation.stepSeconds,
-    ...(rejected ? proposalsJson(search) : {}),
-    ...(sensitivity ? { sensitivities } : {}),
+    estimateSeconds: (changed?.search ?? proposals)?.first.stepSeconds,
+    ...(rejected ? { ...proposals, ...(compared ? { compared } : {}) } : {}),
+    ...(sensitivity && changed ? { sensitivities: changed.changes } : {}),
   });
   return 'done';
 }
 
-/** The first proposal, which figures are compared with. */
-function proposedText({ search }: ExplainedProposals): string {
-  const { configuration, stepSeconds } = search.simulation;
-  return `${degreesText(configuration.degrees)}, ${configurationText(configuration)}, estimated at ${secondsText(stepSeconds)}`;
-}
-
-function rejectedLines(explained: ExplainedProposals, top: number): readonly string[] {
-  const { search, plan } = explained;
-  const rows = search.verdicts
-    .filter(({ degrees }) => degreesText(degrees) !== degreesText(plan.degrees))
-    .slice(0, top)
-    .map((verdict) => [degreesText(verdict.degrees), verdictText(verdict, search)]);
-  const columns = [{ title: 'instead' }, { title: 'because' }];
+function rejectedLines({ comparison, plan }: ExplainedProposals, top: number): readonly string[] {
+  const isTraining = plan.training !== null;
+  const rows = [...rejectedReasons(comparison, isTraining)]
+    .filter(([degrees]) => degrees !== degreesText(plan.degrees))
+    .slice(0, top);
+  const columns = textColumns('instead', 'because');
   return [
-    `by layer cost, compared with ${proposedText(explained)}:`,
+    `by layer cost, compared with ${referenceText(comparison, isTraining)}:`,
     '',
-    ...(rows.length === 0 ? [ALONE] : tableLines(columns, rows, 100)),
+    ...(rows.length === 0 ? [ALONE] : tableLines(columns, rows, Number.POSITIVE_INFINITY)),
   ];
 }
 
@@ -69,14 +55,14 @@ const ALONE =
   'no other degrees are possible on this cluster; if compile --objective cost or devices chose this subset, ' +
   'its report lists the others';
 
-function sensitivityLines(explained: ExplainedProposals): readonly string[] {
+function sensitivityLines({ search, changes }: NonNullable<ExplainedProposals['sensitivity']>): readonly string[] {
   return [
     '',
-    `proposals under other hardware, instead of ${proposedText(explained)}:`,
+    `proposals under other hardware, instead of ${firstText(search)}:`,
     '',
     ...sensitivityTable(
       ['degrees', 'and'],
-      explained.sensitivities.map(({ change, best, ratio }) => ({
+      changes.map(({ change, best, ratio }) => ({
         change,
         ratio,
         best: best && {

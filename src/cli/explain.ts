@@ -10,9 +10,9 @@ import type {
   PeakMemory,
   TensorExplanation,
 } from '../api/index.js';
-import { AutoparError } from '../api/words.js';
+import { badOption } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
-import { runExplainChoices } from './explain-choices.js';
+import { type ExplainChoicesFlags, runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
 import { runExplainProposals } from './explain-proposals.js';
 import { runExplainSchedule } from './explain-schedule.js';
@@ -20,21 +20,17 @@ import { kindsText, liveTensorLines, serverText, stateText } from './memory-repo
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
 import { differenceText, pinText, strategyText } from './reason-text.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 import { integerParser } from './values.js';
 
-interface ExplainFlags {
+interface ExplainFlags extends ExplainChoicesFlags {
   readonly tensor?: string;
   readonly op?: string;
-  readonly model?: string;
   readonly alternatives?: number;
   readonly memory?: boolean;
-  readonly rejected?: boolean;
-  readonly sensitivity?: boolean;
   readonly mesh?: boolean;
   readonly schedule?: boolean;
   readonly pins?: boolean;
-  readonly top?: number;
   readonly report?: string;
 }
 
@@ -55,7 +51,7 @@ export const explainCommand: Command<ExplainFlags> = {
     {
       flags: '--alternatives <k>',
       says: `strategies of an operator to show (default: ${SHOWN})`,
-      parse: integerParser('--alternatives', 1),
+      parse: integerParser(1),
     },
     {
       flags: '--rejected',
@@ -69,7 +65,7 @@ export const explainCommand: Command<ExplainFlags> = {
     {
       flags: '--top <k>',
       says: `operators shown by --pins (default: ${SHOWN_PINS}), combinations by --rejected (default: all)`,
-      parse: integerParser('--top', 1),
+      parse: integerParser(1),
     },
     {
       flags: '--memory',
@@ -106,14 +102,15 @@ export const explainCommand: Command<ExplainFlags> = {
 };
 
 async function runExplain(
-  { output, signal }: CommandContext,
+  context: CommandContext,
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
-  if (SUBJECTS.every((question) => !flags[question])) return runExplainPlan({ output, signal }, directory, flags);
+  const { output } = context;
+  if (SUBJECTS.every((question) => !flags[question])) return runExplainPlan(context, directory, flags);
   checkSubject(flags);
-  if (flags.rejected || flags.sensitivity) return runExplainChosen({ output, signal }, directory, flags);
-  if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
+  if (flags.rejected || flags.sensitivity) return runExplainChosen(context, directory, flags);
+  if (flags.pins) return runExplainPins(context, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
   if (flags.schedule) return runExplainSchedule(output, directory, flags);
   const { tensor, op, mesh } = flags;
   if (flags.memory) {
@@ -189,12 +186,9 @@ const SUBJECTS = ['tensor', 'op', 'memory', 'mesh', 'schedule', 'pins', 'rejecte
 function checkSubject(flags: ExplainFlags): void {
   const asked = SUBJECTS.filter((question) => flags[question] !== undefined);
   if (asked.length === 1 || asked.join() === 'rejected,sensitivity') return;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     'explain takes one of --tensor, --op, --memory, --mesh, --schedule, --pins, --rejected and --sensitivity, ' +
       `not ${asked.map((question) => `--${question}`).join(' and ')} together`,
-    {},
     'give them one after another; autopar explain DIR prints the summary',
   );
 }
@@ -217,7 +211,7 @@ function tensorLines(found: TensorExplanation): readonly string[] {
     ...pinLines(found.pins),
     ...section('readers', [
       ...views.flatMap((view) => [...view.readers.map(({ reader, own }) => `${reader}: ${wayText(own ?? view)}`)]),
-      ...blocks.map(({ reader, layout }) => `${reader}: its block ${layout}`),
+      ...blocks.map(({ reader, layout }) => `${reader}: its shard ${layout}`),
     ]),
     ...chainLines(found.chains),
   ];
@@ -281,16 +275,14 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
     ...pinLines(found.pins),
     '',
     `cost${precision === null ? '' : ` in ${precision}`}`,
-    ...tableLines([{ title: 'part' }, { title: 'time', right: true }], cost, 80),
+    ...tableLines([...textColumns('part'), ...numberColumns('time')], cost, 80),
     '',
     'strategies, other operators unchanged',
     ...tableLines(
       [
-        { title: 'strategy' },
-        { title: 'alone', right: true },
-        { title: 'resharding', right: true },
-        { title: 'difference', right: true },
-        ...(alternatives.some((row) => row.at(-1) !== '') ? [{ title: 'ruled out by' }] : []),
+        ...textColumns('strategy'),
+        ...numberColumns('alone', 'resharding', 'difference'),
+        ...(alternatives.some((row) => row.at(-1) !== '') ? textColumns('ruled out by') : []),
       ],
       alternatives,
       60,

@@ -5,12 +5,12 @@ import { freemem, totalmem } from 'node:os';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
 import type { ErrorPlace, ExitKind } from '../api/index.js';
-import { AutoparError, EXIT } from '../api/words.js';
+import { AutoparError, type ErrorCode, EXIT } from '../api/words.js';
 import { printable } from './table.js';
 
 export interface Failure {
   readonly exit: ExitKind;
-  readonly code: string;
+  readonly code: ErrorCode;
   readonly message: string;
   readonly where: ErrorPlace;
   readonly hint?: string;
@@ -29,7 +29,9 @@ const WRITE_CALLS: ReadonlySet<string> = new Set(['mkdir', 'rename', 'rmdir', 'u
 
 /** Any thrown value as a failure. Whatever is not an AutoparError is an internal error. */
 export function failureOf(error: unknown, circumstances: Circumstances): Failure {
-  if (circumstances.interrupted || isAbort(error)) {
+  const own = error instanceof AutoparError && error.cause instanceof AutoparError ? error.cause : error;
+  const isStopped = own instanceof AutoparError && own.code === 'training-stopped';
+  if (!isStopped && (circumstances.interrupted || isAbort(error))) {
     return {
       exit: 'interrupted',
       code: 'interrupted',

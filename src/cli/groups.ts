@@ -10,13 +10,14 @@ import type {
   GroupKind,
   ProgramCommunication,
 } from '../api/index.js';
-import { AutoparError, AXIS_ORDER, checkDegrees, listedDegrees, PARALLEL_AXES } from '../api/words.js';
+import { AXIS_ORDER, checkDegrees, listedDegrees, PARALLEL_AXES, usageError, withoutUndefined } from '../api/words.js';
+import { nodesText } from './cluster-text.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import { stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 import { integerParser } from './values.js';
 
 interface GroupsFlags extends DegreeOptions {
@@ -41,7 +42,7 @@ export const groupsCommand: Command<GroupsFlags> = {
     {
       flags: '--devices <n>',
       says: 'number of devices; dp fills the rest',
-      parse: integerParser('--devices', 1),
+      parse: integerParser(1),
     },
     {
       flags: '--cluster <spec>',
@@ -51,7 +52,7 @@ export const groupsCommand: Command<GroupsFlags> = {
     {
       flags: '--rank <r>',
       says: 'groups, mesh place and communication of this rank only',
-      parse: integerParser('--rank', 0),
+      parse: integerParser(0),
     },
   ],
   examples: [
@@ -91,7 +92,7 @@ async function runGroups(
   const written = stages
     ? stageMeshesText(stages.map((sizes) => Object.entries(sizes).map(([axis, size]) => ({ axis, size }))))
     : listedDegrees(degrees, AXIS_ORDER);
-  const on = cluster ? ` on ${countText(cluster.nodes, 'node')} of ${cluster.perNode} × ${cluster.device.id}` : '';
+  const on = cluster ? ` on ${nodesText(cluster)}` : '';
   output.print(`${countText(devices, 'device')}${on}: ${written}`);
   if (place) {
     const axes = Object.entries(place).map(([axis, index]) => `${axis} ${index}`);
@@ -137,13 +138,7 @@ function programLines(communication: readonly ProgramCommunication[], output: Ou
     '',
     output.colors.bold('communication per step'),
     ...tableLines(
-      [
-        { title: 'collective' },
-        { title: 'over' },
-        { title: 'ranks' },
-        { title: 'times', right: true },
-        { title: 'received', right: true },
-      ],
+      [...textColumns('collective', 'over', 'ranks'), ...numberColumns('times', 'received')],
       communication.map(({ collective, axes, ranks, count, receivedBytes }) => [
         collective,
         axes.join(','),
@@ -159,11 +154,9 @@ function programLines(communication: readonly ProgramCommunication[], output: Ou
 function refuseDegrees(flags: GroupsFlags): void {
   const given = (['devices', ...PARALLEL_AXES] as const).find((name) => flags[name] !== undefined);
   if (given === undefined) return;
-  throw new AutoparError(
+  throw usageError(
     'bad-usage',
-    'usage',
     `--${given} and a compiled folder both state the degrees`,
-    {},
     `leave out --${given}, or the folder`,
   );
 }
@@ -173,6 +166,6 @@ function degreesOf(flags: GroupsFlags): Degrees {
   const { devices, pp = 1, sp = 1, tp = 1, ep = 1 } = flags;
   const others = pp * sp * tp;
   const dp = flags.dp ?? (devices !== undefined && devices % others === 0 ? devices / others : 1);
-  checkDegrees({ ...(devices === undefined ? {} : { devices }), pp, dp, sp, tp }, AXIS_ORDER);
+  checkDegrees({ ...withoutUndefined({ devices }), pp, dp, sp, tp }, AXIS_ORDER);
   return { pp, dp, sp, tp, ep };
 }

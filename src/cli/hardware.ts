@@ -4,7 +4,7 @@
 import type { ExitKind, hardwareById } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, rateText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
 type Device = ReturnType<typeof hardwareById>;
 
@@ -31,14 +31,8 @@ async function runHardware({ output }: CommandContext, [id]: readonly string[]):
 
 function catalogueLines(devices: readonly Device[]): readonly string[] {
   const columns = [
-    { title: 'id' },
-    { title: 'name' },
-    { title: 'fp32', right: true },
-    { title: '16 bit', right: true },
-    { title: 'memory', right: true },
-    { title: 'bandwidth', right: true },
-    { title: 'links', right: true },
-    { title: 'network', right: true },
+    ...textColumns('id', 'name'),
+    ...numberColumns('fp32', '16 bit', 'memory', 'bandwidth', 'links', 'network'),
   ];
   const rows = devices.map((device) => [
     device.id,

@@ -7,7 +7,7 @@ import { BLOCK_DOMAIN, shellWord } from '../api/words.js';
 import type { InspectedParameter } from './inspect-json.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, integerText } from './quantity.js';
-import { type Column, printable, tableLines } from './table.js';
+import { type Column, numberColumns, printable, tableLines, textColumns } from './table.js';
 import { trainingLines } from './training-report.js';
 
 type ReportRow = readonly string[];
@@ -81,11 +81,7 @@ function tensorLines({ inputs, outputs }: Inspection): readonly string[] {
     ...inputs.map((tensor) => ['in', ...tensorRow(tensor)]),
     ...outputs.map((tensor) => ['out', ...tensorRow(tensor)]),
   ];
-  return table(
-    [{ title: '' }, { title: 'name' }, { title: 'type' }, { title: 'shape' }, { title: 'dimensions' }],
-    rows,
-    2 * SHOWN,
-  );
+  return table(textColumns('', 'name', 'type', 'shape', 'dimensions'), rows, 2 * SHOWN);
 }
 
 function tensorRow({ name, dtype, shape, dimensions }: Inspection['inputs' | 'outputs'][number]): ReportRow {
@@ -99,7 +95,7 @@ function openLines({ open }: Inspection): readonly string[] {
     places.join('; '),
   ]);
   return table(
-    [{ title: 'bind it with' }, { title: 'taken as', right: true }, { title: 'occurs in' }],
+    [...textColumns('bind it with'), ...numberColumns('taken as'), ...textColumns('occurs in')],
     rows,
     rows.length,
     56,
@@ -115,18 +111,7 @@ function operatorLines({ operators, totalFlops, totalBytes }: Inspection): reado
     bytesText(bytes),
     share(bytes, totalBytes),
   ]);
-  return table(
-    [
-      { title: 'type' },
-      { title: 'count', right: true },
-      { title: 'work', right: true },
-      { title: 'share', right: true },
-      { title: 'moves', right: true },
-      { title: 'share', right: true },
-    ],
-    rows,
-    SHOWN + 5,
-  );
+  return table([...textColumns('type'), ...numberColumns('count', 'work', 'share', 'moves', 'share')], rows, SHOWN + 5);
 }
 
 function layerLines({ layers, totalFlops }: Inspection): readonly string[] {
@@ -138,13 +123,7 @@ function layerLines({ layers, totalFlops }: Inspection): readonly string[] {
     share(flops * instances.length, totalFlops),
   ]);
   return table(
-    [
-      { title: 'layers of one structure' },
-      { title: 'layers', right: true },
-      { title: 'operators each', right: true },
-      { title: 'work each', right: true },
-      { title: 'share', right: true },
-    ],
+    [...textColumns('layers of one structure'), ...numberColumns('layers', 'operators each', 'work each', 'share')],
     rows,
   );
 }
@@ -157,12 +136,7 @@ function unitLines({ units }: Inspection): readonly string[] {
     String(operators),
     name,
   ]);
-  const columns = [
-    { title: 'letter' },
-    { title: 'units', right: true },
-    { title: 'operators each', right: true },
-    { title: 'the first' },
-  ];
+  const columns = [...textColumns('letter'), ...numberColumns('units', 'operators each'), ...textColumns('the first')];
   return [`  ${units.layout}`, ...table(columns, rows)];
 }
 
@@ -172,7 +146,7 @@ function regionLines({ blocks }: Inspection): readonly string[] {
     String(count),
     single === count ? 'operators of the file' : single === 0 ? 'recognised' : `${count - single} recognised`,
   ]);
-  return table([{ title: 'kind' }, { title: 'count', right: true }, { title: '' }], rows);
+  return table([...textColumns('kind'), ...numberColumns('count'), ...textColumns('')], rows);
 }
 
 function parameterLines({ parameters: { parameters } }: Inspection, all: boolean): readonly string[] {
@@ -184,13 +158,7 @@ function parameterLines({ parameters: { parameters } }: Inspection, all: boolean
     integerText(parameter.elements),
     `${parameter.trainable ? '' : 'not trained: '}${parameter.why}`,
   ]);
-  const columns = [
-    { title: 'name' },
-    { title: 'type' },
-    { title: 'shape' },
-    { title: 'elements', right: true },
-    { title: 'because' },
-  ];
+  const columns = [...textColumns('name', 'type', 'shape'), ...numberColumns('elements'), ...textColumns('because')];
   return table(columns, rows, rows.length);
 }
 
@@ -215,13 +183,7 @@ function largestLines(parameters: readonly InspectedParameter[]): readonly strin
       count > 1 ? `× ${count}` : '',
       integerText(first.elements * count),
     ]);
-  const columns = [
-    { title: 'name' },
-    { title: 'type' },
-    { title: 'shape' },
-    { title: '', right: true },
-    { title: 'elements', right: true },
-  ];
+  const columns = [...textColumns('name', 'type', 'shape'), ...numberColumns('', 'elements')];
   return table(columns, rows, SHOWN, 46);
 }
 
@@ -278,12 +240,7 @@ function constantLines(values: readonly InspectedParameter[]): readonly string[]
   const rows = values.flatMap(({ name, dtype, shape, role, why }) =>
     dtype.includes('float') ? [[name, dtype, `[${shape.join(', ')}]`, role, why]] : [],
   );
-  return table(
-    [{ title: 'name' }, { title: 'type' }, { title: 'shape' }, { title: 'is a' }, { title: 'because' }],
-    rows,
-    rows.length,
-    72,
-  );
+  return table(textColumns('name', 'type', 'shape', 'is a', 'because'), rows, rows.length, 72);
 }
 
 function replicatedLines({ replicated, totalFlops, totalBytes }: Inspection): readonly string[] {

@@ -4,11 +4,12 @@
 
 import type { ExitKind } from '../api/index.js';
 import { inspect } from '../api/verbs.js';
+import { withoutUndefined } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { inspectionJson } from './inspect-json.js';
 import { inspectionLines } from './inspect-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
-import { parameterOptions, trainingFormOf } from './training-form-options.js';
+import { parameterOptions } from './training-form-options.js';
 import { refuseTraining, type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { type WriteModelFlags, writeModelIn, writeModelOptions, writtenModelLines } from './write-model.js';
 
@@ -53,12 +54,7 @@ async function runInspect(context: CommandContext, [file]: readonly string[], fl
     ...source,
     ...writeModelIn(flags),
     ...(await importOptionsOf(flags)),
-    ...trainingFormOf({
-      ...(tie ? { tie } : {}),
-      ...(untie ? { untie } : {}),
-      ...(trainable ? { trainable } : {}),
-      ...(frozen ? { frozen } : {}),
-    }),
+    ...withoutUndefined({ tie, untie, trainable, frozen }),
     ...(flags.train ? await trainingOf(flags) : {}),
     signal,
     onProgress: (text) => output.progress(text),

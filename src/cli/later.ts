@@ -1,7 +1,7 @@
 /**
  * @file Options that one command has, or none yet, where another is given them: each answers in one sentence.
  */
-import { AutoparError } from '../api/words.js';
+import { type AutoparError, usageError } from '../api/words.js';
 
 /** Options of one command that others take as well later. */
 export const LATER_ELSEWHERE: readonly string[] = [
@@ -20,12 +20,10 @@ export const LATER_ELSEWHERE: readonly string[] = [
  * @param others commands that have it
  */
 export function notThereYet(name: string, command = 'autopar', others: readonly string[] = []): AutoparError {
-  if (others.length === 0) return new AutoparError('not-there-yet', 'usage', `${name} is not supported yet.`);
-  return new AutoparError(
+  if (others.length === 0) return usageError('not-there-yet', `${name} is not supported yet.`);
+  return usageError(
     'not-there-yet',
-    'usage',
     `${command} has no ${name}: it is an option of ${others.join(', ')}`,
-    {},
     `autopar ${others[0]} --help shows its usage`,
   );
 }

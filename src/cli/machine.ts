@@ -8,7 +8,7 @@ export const clusterOptions: readonly CommandOption[] = [
   {
     flags: '--devices <n>',
     says: 'number of devices (default: one rank per core, 2 to 8)',
-    parse: integerParser('--devices', 1),
+    parse: integerParser(1),
   },
   {
     flags: '--cluster <spec>',

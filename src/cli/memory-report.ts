@@ -3,7 +3,7 @@
  */
 import type { OutsideBytes, PeakMemory, Server, TrainingStateBytes } from '../api/index.js';
 import { bytesText, portionText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, printable, shortened, tableLines, textColumns } from './table.js';
 
 /** `weight 1.2 MB, optimizer state 800 kB`. */
 export function kindsText({ kinds }: PeakMemory): string {
@@ -12,8 +12,8 @@ export function kindsText({ kinds }: PeakMemory): string {
     .join(', ');
 }
 
-/** `1 over dp: optimizer state 417 kB of 834 kB; gradients, parameters whole`. */
-export function stateText({ level, axes, parts }: TrainingStateBytes): string {
+/** `1 over dp, a rank of stage 0: optimizer state 417 kB of 834 kB; gradients, parameters replicated`. */
+export function stateText({ level, axes, stage, parts }: TrainingStateBytes): string {
   const named = [
     ['optimizer state', parts.state],
     ['gradients', parts.accumulator],
@@ -26,7 +26,9 @@ export function stateText({ level, axes, parts }: TrainingStateBytes): string {
     .filter(([, { bytes, wholeBytes }]) => bytes === wholeBytes && bytes > 0)
     .map(([name]) => name)
     .join(', ');
-  return `${level ?? 'in part'} over ${axes.join(' · ')}: ${[...cut, ...(whole ? [`${whole} replicated`] : [])].join('; ')}`;
+  const whose = stage === undefined ? '' : `, a rank of stage ${stage}`;
+  const all = [...cut, ...(whole ? [`${whole} replicated`] : [])].join('; ');
+  return `${level ?? 'in part'} over ${axes.join(' · ')}${whose}: ${all}`;
 }
 
 /** `the first rank of dp: 1.2 MB of memory, others 800 kB; 400 kB sent and received per step, others 100 kB`. */
@@ -46,25 +48,39 @@ export function outsideLines(outside: readonly OutsideBytes[]): readonly string[
   });
 }
 
-/** The `most` largest tensors, and the total of the others. */
-export function liveTensorLines({ held, others, peakBytes }: PeakMemory, most: number): readonly string[] {
-  const shown = held.slice(0, most);
-  const rest = held.slice(most);
-  const count = rest.length + others.count;
-  const bytes = rest.reduce((sum, tensor) => sum + tensor.bytes, others.bytes);
-  const rows = shown.map((tensor) => [
-    tensor.tensor,
-    tensor.kind,
-    tensor.shape === null ? '' : `${tensor.dtype} [${tensor.shape.join(', ')}]`,
-    bytesText(tensor.bytes),
-    portionText(tensor.bytes / peakBytes),
-  ]);
-  const columns = [
-    { title: 'tensor' },
-    { title: 'kind' },
-    { title: 'shard' },
-    { title: 'bytes', right: true },
-    { title: 'share', right: true },
-  ];
+/** `fc.weight 128 B; x 32 B; 5 smaller 40 B`. */
+export function largestText(memory: PeakMemory, most: number): string {
+  const { count, bytes } = smallerThan(memory, most);
+  const shown = memory.held
+    .slice(0, most)
+    .map(({ tensor, bytes: own }) => `${shortened(printable(tensor), WIDEST_NAME)} ${bytesText(own)}`);
+  return [...shown, ...(count > 0 ? [`${count} smaller ${bytesText(bytes)}`] : [])].join('; ');
+}
+
+/** As wide as names in the tables of reports. */
+const WIDEST_NAME = 48;
+
+/** The `most` largest tensors as a table, and the total of the others. */
+export function liveTensorLines(memory: PeakMemory, most: number): readonly string[] {
+  const { count, bytes } = smallerThan(memory, most);
+  const rows = memory.held
+    .slice(0, most)
+    .map((tensor) => [
+      tensor.tensor,
+      tensor.kind,
+      tensor.shape === null ? '' : `${tensor.dtype} [${tensor.shape.join(', ')}]`,
+      bytesText(tensor.bytes),
+      portionText(tensor.bytes / memory.peakBytes),
+    ]);
+  const columns = [...textColumns('tensor', 'kind', 'shard'), ...numberColumns('bytes', 'share')];
   return [...tableLines(columns, rows), ...(count > 0 ? [`  and ${count} smaller, ${bytesText(bytes)}`] : [])];
+}
+
+/** The tensors after the `most` largest. */
+function smallerThan({ held, others }: PeakMemory, most: number): PeakMemory['others'] {
+  const rest = held.slice(most);
+  return {
+    count: rest.length + others.count,
+    bytes: rest.reduce((sum, tensor) => sum + tensor.bytes, others.bytes),
+  };
 }

@@ -3,20 +3,30 @@
  */
 import type { AxisUse, CompileResult } from '../api/index.js';
 import { bytesText, countText, rateText, secondsText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
-/** Nothing where no axis has more than one rank. */
+/** One line where no axis has more than one rank. */
 export function meshLines(axes: readonly AxisUse[]): readonly string[] {
   if (axes.length === 0) return ['one rank: no axis communicates'];
+  return [...ofStageLines(axes), ...axisTable(axes)];
+}
+
+/** Of which stage's ranks the bytes are, where they are all of one: the stage whose ranks send most. */
+function ofStageLines(axes: readonly AxisUse[]): readonly string[] {
+  const stages = new Set(axes.map(({ stage }) => stage));
+  const [stage] = stages;
+  if (stage === undefined || stages.size > 1) return [];
+  const sent = axes.reduce((sum, { sentBytes }) => sum + sentBytes, 0);
+  return [`a rank of stage ${stage}, the stage whose ranks send most: ${bytesText(sent)} per step`, ''];
+}
+
+function axisTable(axes: readonly AxisUse[]): readonly string[] {
   return tableLines(
     [
-      { title: 'axis' },
-      { title: 'ranks', right: true },
-      { title: 'runs on' },
-      { title: 'slowest link' },
-      { title: 'sent per rank', right: true },
-      { title: 'time', right: true },
-      { title: 'hidden', right: true },
+      ...textColumns('axis'),
+      ...numberColumns('ranks'),
+      ...textColumns('runs on', 'slowest link'),
+      ...numberColumns('sent per rank', 'time', 'hidden'),
     ],
     axes.map(({ axis, ranks, levels, link, sentBytes, seconds, hiddenSeconds }) => [
       axis,
@@ -42,8 +52,16 @@ export function stageMeshesText(
     .join(' | ');
 }
 
+/** `1f1b, 8 micro-batches`. */
+export function scheduleText({ schedule, training }: Pick<CompileResult['plan'], 'schedule' | 'training'>): string {
+  const { kind, virtualStages = 1 } = schedule;
+  const batches = microBatchesText(schedule);
+  const chunks = virtualStages > 1 ? `, ${virtualStages} chunks a stage` : '';
+  return training ? `${kind}, ${batches}${chunks}` : `forwards alone${chunks}`;
+}
+
 /** `8 micro-batches`, `4 micro-batches in halves`. */
-export function microBatchesText({ microBatches, interleave }: CompileResult['plan']['schedule']): string {
+function microBatchesText({ microBatches, interleave }: CompileResult['plan']['schedule']): string {
   const count = countText(microBatches / (interleave ?? 1), 'micro-batch', 'micro-batches');
   return interleave ? `${count} in halves` : count;
 }

@@ -2,7 +2,7 @@
  * @file Options for reading a model: the common options of commands that take a MODEL.
  */
 import type { ImportOptions } from '../api/index.js';
-import { AutoparError, FAMILY_NAMES } from '../api/words.js';
+import { badOption, FAMILY_NAMES, usageError, withoutUndefined } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { listText } from './quantity.js';
 import { integerParser, nameAndValue, repeatedValues, sizes } from './values.js';
@@ -22,16 +22,22 @@ export const dimensionOptions: readonly CommandOption[] = [
   {
     flags: '--dim <name=n>',
     says: 'bind a dimension by name, or by place (x[0]=n); repeatable',
-    parse: nameAndValue('--dim', integerParser('--dim', 1)),
+    parse: nameAndValue(integerParser(1)),
     repeats: true,
   },
   {
     flags: '--shape <input=n,...>',
     says: 'bind all dimensions of an input; repeatable',
-    parse: nameAndValue('--shape', sizes('--shape')),
+    parse: nameAndValue(sizes),
     repeats: true,
   },
 ];
+
+export const globalBatchOption: CommandOption = {
+  flags: '--global-batch <n>',
+  says: 'rebuild the model at this batch size',
+  parse: integerParser(1),
+};
 
 export const modelOptions: readonly CommandOption[] = [
   {
@@ -42,14 +48,10 @@ export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--const <name=file.npy>',
     says: 'fix an input to a constant; repeatable',
-    parse: nameAndValue('--const', String),
+    parse: nameAndValue(String),
     repeats: true,
   },
-  {
-    flags: '--global-batch <n>',
-    says: 'rebuild the model at this batch size',
-    parse: integerParser('--global-batch', 1),
-  },
+  globalBatchOption,
   {
     flags: '--weights <glob>',
     says: 'inputs that are weights, not data; repeatable',
@@ -58,21 +60,15 @@ export const modelOptions: readonly CommandOption[] = [
   },
 ];
 
-export function requestedDimensions({
-  dim,
-  shape,
-}: Pick<ModelFlags, 'dim' | 'shape'>): Pick<ImportOptions, 'dims' | 'shapes'> {
-  return { ...(dim ? { dims: dim } : {}), ...(shape ? { shapes: shape } : {}) };
-}
-
 /** The options of importing that the flags stand for; reads the files of `--const`. */
-export async function importOptionsOf(flags: ModelFlags): Promise<ImportOptions> {
-  return {
-    ...requestedDimensions(flags),
-    ...(flags.const ? { constants: await readConstants(flags.const) } : {}),
-    ...(flags.globalBatch === undefined ? {} : { globalBatch: flags.globalBatch }),
-    ...(flags.weights ? { weights: flags.weights } : {}),
-  };
+export async function importOptionsOf({
+  dim: dims,
+  shape: shapes,
+  const: files,
+  globalBatch,
+  weights,
+}: ModelFlags): Promise<ImportOptions> {
+  return withoutUndefined({ dims, shapes, constants: files && (await readConstants(files)), globalBatch, weights });
 }
 
 /**
@@ -87,9 +83,8 @@ export function modelSource(
   if (file !== undefined && family === undefined) return { model: file };
   if (file === undefined && family !== undefined) return { generate: family };
   const hint = `give a file or --model gpt:layers=12; autopar ${command} --help shows its usage`;
-  if (file === undefined)
-    throw new AutoparError('missing-argument', 'usage', 'neither a model file nor --model is given', {}, hint);
-  throw new AutoparError('bad-option', 'usage', `--model ${family} contradicts the file ${file}`, {}, hint);
+  if (file === undefined) throw usageError('missing-argument', 'neither a model file nor --model is given', hint);
+  throw badOption(`--model ${family} contradicts the file ${file}`, hint);
 }
 
 async function readConstants(

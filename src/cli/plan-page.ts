@@ -2,13 +2,15 @@
  * @file `--report` of a lowered plan (`compile`, `explain`): its predicted step, the use of time and memory, how every
  * operator is sharded, and the compared plans.
  */
-import type { CompileResult, Page, PageSection, PlanDetails, PlanSummary, StepSpan } from '../api/index.js';
+import type { Page, PageSection, PlanDetails, PlanSummary, StepSpan } from '../api/index.js';
 import { shellWord } from '../api/words.js';
+import { comparedRows, settingsOf } from './compared-report.js';
 import { summaryLines } from './compile-report.js';
 import { degreesText } from './degrees.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { reasonText } from './reason-text.js';
+import { numberColumns, textColumns } from './table.js';
 
 /** Facts that a command's report states in lines of a name and its value: `  predicted  1.2 ms per step`. */
 export function factsIn(lines: readonly string[]): Page['facts'] {
@@ -82,14 +84,11 @@ function operatorsSection(operators: PlanDetails['operators'], stepSeconds: numb
       `negative, its neighbours would have to change too. All of them: autopar explain ${shellWord(directory)} --op OPERATOR`,
     table: {
       columns: [
-        { title: 'operator' },
-        { title: 'layers', right: true },
-        { title: 'type' },
-        { title: 'strategy' },
-        { title: 'layouts' },
-        { title: 'time', right: true },
-        { title: 'of the step', right: true },
-        { title: 'why' },
+        ...textColumns('operator'),
+        ...numberColumns('layers'),
+        ...textColumns('type', 'strategy', 'layouts'),
+        ...numberColumns('time', 'of the step'),
+        ...textColumns('why'),
       ],
       rows: operators.map(({ operator, count, op, shown, seconds, why }) => [
         operator,
@@ -124,13 +123,7 @@ export function timelineSection(heading: string, own: readonly string[], spans: 
       ? {}
       : {
           table: {
-            columns: [
-              { title: 'on' },
-              { title: 'what' },
-              { title: 'from', right: true },
-              { title: 'until', right: true },
-              { title: 'takes', right: true },
-            ],
+            columns: [...textColumns('on', 'what'), ...numberColumns('from', 'until', 'takes')],
             rows: spans.map(({ line, label, from, until }) => [
               lines[line] ?? '',
               label,
@@ -165,13 +158,7 @@ export function overTimeSection(stages: readonly StageOverTime[]): PageSection {
       curves: stages.map(({ name, points, kinds }) => ({ name, points, atPeak: `${name}: ${kindsOf(kinds)}` })),
     },
     table: {
-      columns: [
-        { title: 'of' },
-        { title: 'most', right: true },
-        { title: 'at', right: true },
-        { title: 'operator' },
-        { title: 'held then' },
-      ],
+      columns: [...textColumns('of'), ...numberColumns('most', 'at'), ...textColumns('operator', 'held then')],
       rows: stages.map(({ name, points, kinds, operator }) => {
         const [at, most] = points.reduce((found, point) => (point[1] > found[1] ? point : found), points[0] ?? [0, 0]);
         return [name, bytesText(most), secondsText(at), operator ?? '', kindsOf(kinds)];
@@ -193,7 +180,7 @@ export function partsSection(parts: Readonly<Record<string, number>>): PageSecti
     },
     height: 180,
     table: {
-      columns: [{ title: 'part' }, { title: 'time', right: true }],
+      columns: [...textColumns('part'), ...numberColumns('time')],
       rows: sorted.map(([name, seconds]) => [name, secondsText(seconds)]),
     },
   };
@@ -222,13 +209,7 @@ function memorySection({ memory }: PlanSummary): PageSection {
     heading: 'Memory of a rank at its peak',
     ...memoryPicture(memory),
     table: {
-      columns: [
-        { title: 'stage', right: true },
-        { title: 'tensor' },
-        { title: 'kind' },
-        { title: 'type' },
-        { title: 'bytes', right: true },
-      ],
+      columns: [...numberColumns('stage'), ...textColumns('tensor', 'kind', 'type'), ...numberColumns('bytes')],
       rows: memory.flatMap(({ stage, held, others }) => [
         ...held.map(({ tensor, kind, dtype, shape, bytes }) => [
           String(stage),
@@ -243,21 +224,21 @@ function memorySection({ memory }: PlanSummary): PageSection {
   };
 }
 
-function choicesSections(summary: PlanSummary): readonly PageSection[] {
-  if (!isCompiled(summary)) return [];
-  const { top, compared, cluster } = summary;
-  const lowered = (compared ?? []).flatMap((own) => {
-    const { degrees, microBatches, stepSeconds, peakBytes, estimate, reason } = own;
-    const seconds = stepSeconds ?? estimate?.stepSeconds;
-    const bytes = peakBytes ?? estimate?.peakBytes;
-    if (seconds === undefined || bytes === undefined) return [];
-    const name = `${degreesText(degrees)}, ${microBatches} micro-batches${stepSeconds === null ? ', estimated' : ''}`;
-    return [{ name, stepSeconds: seconds, peakBytes: bytes, reason }];
+/** Combinations of degrees whose seconds and bytes are known: as lowered, else as estimated. */
+function choicesSections({ comparison, cluster, plan }: PlanSummary): readonly PageSection[] {
+  if (!comparison) return [];
+  const compared = comparedRows(comparison, plan.training !== null).flatMap((row): readonly ChoiceRow[] => {
+    const stepSeconds = row.stepSeconds ?? row.estimateSeconds;
+    if (stepSeconds === null || row.peakBytes === null) return [];
+    const isEstimate = row.stepSeconds === null ? ', estimated' : '';
+    const settings = settingsOf(row);
+    const name = `${row.degrees}${settings === '' ? '' : `, ${settings}`}${isEstimate}`;
+    return [{ name, stepSeconds, peakBytes: row.peakBytes, reason: row.reason }];
   });
-  const searched = top.map(({ degrees, stepNanoseconds, peakBytes, reason }) => ({
-    ...{ name: degreesText(degrees), stepSeconds: stepNanoseconds / 1e9, peakBytes: Math.max(...peakBytes), reason },
+  const ranked = comparison.top.map(({ degrees, stepSeconds, peakBytes, reason }) => ({
+    ...{ name: degreesText(degrees), stepSeconds, peakBytes: Math.max(...peakBytes), reason },
   }));
-  return choicesSection(lowered.length > 0 ? lowered : searched, cluster.device.memoryBytes);
+  return choicesSection(compared.length > 0 ? compared : ranked, cluster.device.memoryBytes);
 }
 
 export interface ChoiceRow {
@@ -280,12 +261,7 @@ export function choicesSection(choices: readonly ChoiceRow[], memoryBytes: numbe
         choices: choices.map(({ reason, ...choice }) => ({ ...choice, isTaken: reason === null })),
       },
       table: {
-        columns: [
-          { title: 'configuration' },
-          { title: 'step', right: true },
-          { title: 'memory', right: true },
-          { title: 'because' },
-        ],
+        columns: [...textColumns('configuration'), ...numberColumns('step', 'memory'), ...textColumns('because')],
         rows: choices.map(({ name, stepSeconds, peakBytes, reason }) => [
           name,
           secondsText(stepSeconds),
@@ -295,8 +271,4 @@ export function choicesSection(choices: readonly ChoiceRow[], memoryBytes: numbe
       },
     },
   ];
-}
-
-function isCompiled(summary: PlanSummary): summary is CompileResult {
-  return 'top' in summary;
 }

@@ -5,7 +5,7 @@
 import type { ExitKind } from '../api/index.js';
 import { plot } from '../api/verbs.js';
 import type { Command, CommandContext } from './command.js';
-import { type Column, tableLines } from './table.js';
+import { type Column, numberColumns, tableLines, textColumns } from './table.js';
 
 interface PlotFlags {
   readonly output?: string;
@@ -26,12 +26,7 @@ export const plotCommand: Command<PlotFlags> = {
   run: runPlot,
 };
 
-const COLUMNS: readonly Column[] = [
-  { title: 'run' },
-  { title: 'steps', right: true },
-  { title: 'first loss', right: true },
-  { title: 'last loss', right: true },
-];
+const COLUMNS: readonly Column[] = [...textColumns('run'), ...numberColumns('steps', 'first loss', 'last loss')];
 
 async function runPlot({ output }: CommandContext, runs: readonly string[], flags: PlotFlags): Promise<ExitKind> {
   const made = await plot({ runs, ...flags });

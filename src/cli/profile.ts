@@ -6,7 +6,7 @@ import type { ExitKind } from '../api/index.js';
 import { profile } from '../api/verbs.js';
 import type { Command, CommandContext } from './command.js';
 import { bytesText, flopsText, secondsText, shareText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
 interface ProfileFlags {
   readonly output?: string;
@@ -82,7 +82,7 @@ function profileLines({
   ];
   return [
     `${machine.processor}, ${machine.cores} cores`,
-    ...tableLines([{ title: 'measured' }, { title: '', right: true }], rows),
+    ...tableLines([...textColumns('measured'), ...numberColumns('')], rows),
     `fitted within ${shareText(errors.matmul)} of matmuls, ${shareText(errors.memory)} of memory, ` +
       `${shareText(errors.collectives)} of collectives`,
     `written to ${file}`,

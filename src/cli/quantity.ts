@@ -67,6 +67,19 @@ export function numberText(value: number): string {
   return Math.abs(value) < 1 ? significant(value) : integerText(Number(value.toPrecision(3)));
 }
 
+/** `121,000 tokens/s`; `577 samples/s` where inputs are not tokens. */
+export function throughputText({
+  samplesPerSecond,
+  tokensPerSecond,
+}: {
+  readonly samplesPerSecond: number;
+  readonly tokensPerSecond: number | null;
+}): string {
+  return tokensPerSecond === null
+    ? `${numberText(samplesPerSecond)} samples/s`
+    : `${numberText(tokensPerSecond)} tokens/s`;
+}
+
 /** An error of a comparison: `1.2e-6`; exactly zero is `0`. */
 export function errorText(value: number): string {
   return value === 0 || Number.isNaN(value) ? String(value) : value.toExponential(1);

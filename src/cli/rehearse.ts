@@ -1,22 +1,16 @@
 /**
  * @file `autopar rehearse`: a plan for any cluster at reduced sizes on ranks of this machine, compared with one rank.
  */
-import type { ExitKind, Rehearsal } from '../api/index.js';
+import type { ExitKind, Rehearsal, RehearseOptions } from '../api/index.js';
 import { rehearse } from '../api/verbs.js';
-import type { Command, CommandContext } from './command.js';
+import type { Command, CommandContext, FlagsOf } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 import { byteSize, integerParser, nonNegative } from './values.js';
 import { verificationLines } from './verify.js';
 
-interface RehearseFlags {
-  readonly model?: string;
-  readonly ranks?: number;
-  readonly timeLimit?: number;
-  readonly memory?: number;
-  readonly seed?: number;
-}
+type RehearseFlags = FlagsOf<RehearseOptions>;
 
 /** The default, in seconds. */
 const TIME_LIMIT = 600;
@@ -30,19 +24,19 @@ export const rehearseCommand: Command<RehearseFlags> = {
     {
       flags: '--ranks <n>',
       says: 'maximum number of ranks on this machine (default: 16)',
-      parse: integerParser('--ranks', 2, 64),
+      parse: integerParser(2, 64),
     },
     {
       flags: '--time-limit <seconds>',
       says: `time limit; exit 4 beyond (default: ${TIME_LIMIT})`,
-      parse: nonNegative('--time-limit'),
+      parse: nonNegative,
     },
     {
       flags: '--memory <size>',
       says: 'limit of all ranks; exit 4 beyond (default: free memory)',
-      parse: byteSize('--memory'),
+      parse: byteSize,
     },
-    { flags: '--seed <n>', says: 'seed of random weights and inputs (default: 0)', parse: integerParser('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of random weights and inputs (default: 0)', parse: integerParser(0) },
   ],
   examples: [
     {
@@ -87,7 +81,7 @@ function rehearsalLines(result: Rehearsal, output: Output): readonly string[] {
     `${countText(ranks, 'rank')}: expected to take ${bytesText(need.bytes)} and ${secondsText(need.seconds)}`,
     '',
     ...tableLines(
-      [{ title: 'reduced' }, { title: 'plan', right: true }, { title: 'rehearsal', right: true }],
+      [...textColumns('reduced'), ...numberColumns('plan', 'rehearsal')],
       reduced.map(({ name, from, to }) => [name, `${from}`, `${to}`]),
     ),
     ...notes.map((note) => `note: ${note}`),
@@ -104,7 +98,7 @@ function rehearsalLines(result: Rehearsal, output: Output): readonly string[] {
 
 type LostCoverage = Pick<Rehearsal['coverage']['lost'][number], 'operator' | 'phase' | 'kind' | 'axes' | 'layouts'>;
 
-const COLUMNS = [{ title: 'phase' }, { title: 'kind' }, { title: 'axes' }, { title: 'layouts' }];
+const COLUMNS = textColumns('phase', 'kind', 'axes', 'layouts');
 
 function kindCells({ operator, phase, kind, axes, layouts }: LostCoverage): readonly string[] {
   return [operator, phase, kind, axes.join(',') || '–', layouts.join(' → ') || '–'];
@@ -117,7 +111,7 @@ function lostLines(lost: Rehearsal['coverage']['lost']): readonly string[] {
   return [
     `not covered by the rehearsal: ${lost.length}`,
     ...tableLines(
-      [{ title: 'operator' }, ...COLUMNS, { title: 'why' }],
+      [...textColumns('operator'), ...COLUMNS, ...textColumns('why')],
       lost.slice(0, SHOWN).map((one) => [...kindCells(one), one.reason]),
     ),
     ...moreLines(lost.length),
@@ -128,7 +122,7 @@ function unexplainedLines(unexplained: Rehearsal['coverage']['unexplained']): re
   return [
     `in the plan or the rehearsal only: ${unexplained.length}`,
     ...tableLines(
-      [{ title: 'operator' }, ...COLUMNS, { title: 'only in' }],
+      [...textColumns('operator'), ...COLUMNS, ...textColumns('only in')],
       unexplained.slice(0, SHOWN).map((one) => [...kindCells(one), one.only]),
     ),
     ...moreLines(unexplained.length),

@@ -4,6 +4,7 @@ import type { Page, RunReport } from '../api/index.js';
 import { shellWord } from '../api/words.js';
 import { timelineSection } from './plan-page.js';
 import { bytesText, secondsText } from './quantity.js';
+import { numberColumns } from './table.js';
 
 /** Milliseconds, as ranks take the time. */
 const SECOND = 1e3;
@@ -17,7 +18,7 @@ export function runPage(directory: string, report: RunReport, json: unknown): Pa
   const bars = spans.flatMap((own, rank) =>
     own.map(({ kind, label, microBatch, from, until }) => ({
       line: 2 * rank + (label === null ? 0 : 1),
-      from: (from - first) / SECOND,
+      from: ((label === null ? afterBubble(own, { kind, from, until }) : from) - first) / SECOND,
       until: (until - first) / SECOND,
       // `send forward to 1` is one of the sends.
       kind: kind.split(' ')[0] ?? kind,
@@ -56,14 +57,7 @@ export function runPage(directory: string, report: RunReport, json: unknown): Pa
         },
         height: 150 + 34 * ranks.length,
         table: {
-          columns: [
-            { title: 'rank', right: true },
-            { title: 'computes', right: true },
-            { title: 'communicates', right: true },
-            { title: 'waits', right: true },
-            { title: 'memory at the peak', right: true },
-            { title: 'received', right: true },
-          ],
+          columns: numberColumns('rank', 'computes', 'communicates', 'waits', 'memory at the peak', 'received'),
           rows: ranks.map(({ rank, computeSeconds, communicateSeconds, waitSeconds, peakBytes, bytesCommunicated }) => [
             String(rank),
             secondsText(computeSeconds),
@@ -77,4 +71,12 @@ export function runPage(directory: string, report: RunReport, json: unknown): Pa
     ],
     json,
   };
+}
+
+type RunSpan = Pick<RunReport['spans'][number][number], 'kind' | 'from' | 'until'>;
+
+/** When an action began to do something: one that receives may have waited before, which is drawn as a bubble. */
+function afterBubble(spans: readonly RunSpan[], { kind, from, until }: RunSpan): number {
+  if (!kind.startsWith('recv')) return from;
+  return spans.find((span) => span.kind === 'bubble' && span.from >= from && span.until <= until)?.until ?? from;
 }

@@ -1,30 +1,21 @@
 /**
  * @file `autopar run`: runs a compiled program on ranks of this machine.
  */
-import type { ExitKind, RunBackend, RunReport } from '../api/index.js';
+import type { ExitKind, RunCompiledOptions, RunReport } from '../api/index.js';
 import { runCompiled } from '../api/verbs.js';
-import { AutoparError, RUN_BACKENDS } from '../api/words.js';
-import type { Command, CommandContext } from './command.js';
+import { type AutoparError, badOption, RUN_BACKENDS } from '../api/words.js';
+import type { Command, CommandContext, FlagsOf } from './command.js';
 import { substitutesNote } from './devices.js';
 import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
 import { reportLine } from './plan-page.js';
 import { bytesText, countText, portionText, secondsText, shareText } from './quantity.js';
 import { runPage } from './run-page.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 import { byteSize, choiceAmong, integerParser } from './values.js';
 
-interface RunFlags {
-  readonly inputs?: string;
-  readonly seed?: number;
+interface RunFlags extends FlagsOf<RunCompiledOptions> {
   readonly outputs?: string;
-  readonly steps?: number;
-  readonly backend?: RunBackend;
-  readonly link?: string;
-  readonly threadsPerRank?: number;
-  readonly memory?: number;
-  readonly offloadDir?: string;
-  readonly trace?: string;
   readonly report?: string;
 }
 
@@ -37,13 +28,13 @@ export const runCommand: Command<RunFlags> = {
       flags: '--inputs <file>',
       says: '.npy, .npz, .pb, or folder of these or io.json (default: random)',
     },
-    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser(0) },
     { flags: '--outputs <file.npz>', says: 'write the outputs' },
-    { flags: '--steps <n>', says: 'number of runs (default: 1)', parse: integerParser('--steps', 1, 1e6) },
+    { flags: '--steps <n>', says: 'number of runs (default: 1)', parse: integerParser(1, 1e6) },
     {
       flags: '--backend <name>',
       says: 'backend: cpu (default), webgpu, cuda, or emulated, which waits predicted times',
-      parse: choiceAmong('--backend', RUN_BACKENDS),
+      parse: choiceAmong(RUN_BACKENDS),
     },
     {
       flags: '--link <bandwidth,latency>',
@@ -52,12 +43,12 @@ export const runCommand: Command<RunFlags> = {
     {
       flags: '--threads-per-rank <n>',
       says: 'threads of each rank (default: 1)',
-      parse: integerParser('--threads-per-rank', 1, 1024),
+      parse: integerParser(1, 1024),
     },
     {
       flags: '--memory <size>',
       says: "limit of a rank's device memory, such as 80MB",
-      parse: byteSize('--memory'),
+      parse: byteSize,
     },
     { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
     { flags: '--report <file>', says: "HTML page of the last step's timeline and memory" },
@@ -109,13 +100,7 @@ async function runRun(
 }
 
 function withoutOutputs(): AutoparError {
-  return new AutoparError(
-    'bad-option',
-    'usage',
-    '--outputs needs ranks that compute, and --backend emulated only waits',
-    {},
-    'leave one of them out',
-  );
+  return badOption('--outputs needs ranks that compute, and --backend emulated only waits', 'leave one of them out');
 }
 
 function reportLines(report: RunReport, output: Output): readonly string[] {
@@ -128,7 +113,7 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
     ...emulationLines(report),
     '',
     ...tableLines(
-      [{ title: 'rank', right: true }, ...shares.map(({ title }) => ({ title, right: true })), ...SIZES],
+      numberColumns('rank', ...shares.map(({ title }) => title), 'communicated', 'peak memory'),
       report.ranks.map((rank) => [
         String(rank.rank),
         ...shares.map(({ seconds }) => portionText(seconds(rank) / Math.max(totalSeconds(rank), Number.MIN_VALUE))),
@@ -159,11 +144,13 @@ function offloadLines({ ranks }: RunReport, bold: (text: string) => string): rea
 /** Tokens of experts, and work for none. */
 function expertLines({ experts = [] }: RunReport, bold: (text: string) => string): readonly string[] {
   if (experts.length === 0) return [];
-  const columns = ['tokens taken', 'dropped', 'padded work', 'fullest rank', 'even share'];
   return [
     bold('experts, of the last step'),
     ...tableLines(
-      [{ title: 'layer' }, ...columns.map((title) => ({ title, right: true }))],
+      [
+        ...textColumns('layer'),
+        ...numberColumns('tokens taken', 'dropped', 'padded work', 'fullest rank', 'even share'),
+      ],
       experts.map(({ layer, taken, dropped, padded, fullest, even }) => [
         layer,
         ...[String(taken), String(dropped), shareText(padded), String(fullest), String(Number(even.toPrecision(3)))],
@@ -199,17 +186,7 @@ function historyLines({ history, stepSeconds }: RunReport, bold: (text: string) 
     const shown = values.flatMap((value, step) =>
       step % every === 0 || step === values.length - 1 ? [[String(step + 1), value.toPrecision(6)]] : [],
     );
-    return [
-      bold(name),
-      ...tableLines(
-        [
-          { title: 'step', right: true },
-          { title: 'value', right: true },
-        ],
-        shown,
-      ),
-      '',
-    ];
+    return [bold(name), ...tableLines(numberColumns('step', 'value'), shown), ''];
   });
 }
 
@@ -223,11 +200,6 @@ const SHARES: readonly { readonly title: string; readonly seconds: (rank: Rank) 
   { title: 'wait', seconds: (rank) => rank.waitSeconds },
   { title: 'feed', seconds: (rank) => rank.feedSeconds },
 ];
-
-const SIZES = [
-  { title: 'communicated', right: true },
-  { title: 'peak memory', right: true },
-] as const;
 
 function totalSeconds(rank: Rank): number {
   return SHARES.reduce((sum, { seconds }) => sum + seconds(rank), 0);
@@ -250,10 +222,7 @@ function kindLines({ ranks }: RunReport): readonly string[] {
       portionText(total > 0 ? seconds / total : 0),
       String(count / ranks.length),
     ]);
-  return tableLines(
-    [{ title: 'kind' }, { title: 'share', right: true }, { title: 'per rank and step', right: true }],
-    rows,
-  );
+  return tableLines([...textColumns('kind'), ...numberColumns('share', 'per rank and step')], rows);
 }
 
 function stepText(seconds: readonly number[]): string {

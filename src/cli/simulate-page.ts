@@ -10,6 +10,7 @@ import {
   timelineSection,
 } from './plan-page.js';
 import { bytesText } from './quantity.js';
+import { numberColumns } from './table.js';
 
 /** The kinds of a stage's memory. */
 const KINDS = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead'] as const;
@@ -51,11 +52,7 @@ export function simulationPage(
           })),
         ),
         table: {
-          columns: [
-            { title: 'stage', right: true },
-            ...KINDS.map((title) => ({ title, right: true })),
-            { title: 'total', right: true },
-          ],
+          columns: numberColumns('stage', ...KINDS, 'total'),
           rows: stages.map((own) => [
             String(own.stage),
             ...KINDS.map((kind) => bytesText(own[kind])),

@@ -1,11 +1,12 @@
 /**
  * @file A simulation as tables for people and as one object for programs.
  */
-import type { Simulation } from '../api/index.js';
-import { devicesText } from './cluster-text.js';
+import type { ScheduleKind, Simulation } from '../api/index.js';
+import { devicesText, kindsJson } from './cluster-text.js';
+import { stageLayoutText } from './degrees.js';
 import type { Output } from './output.js';
-import { bytesText, countText, flopsText, numberText, portionText, secondsText } from './quantity.js';
-import { tableLines } from './table.js';
+import { bytesText, countText, flopsText, portionText, secondsText, throughputText } from './quantity.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 import { writtenModelJson } from './write-model.js';
 
 /** Names of the parts of a step, in the order in which they are shown. */
@@ -37,19 +38,14 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ` +
       `${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ` +
       `${configuration.microBatch}`,
+    ...stageLines(simulation),
     `  step       ${secondsText(stepSeconds)} in ${configuration.precision} (${simulation.priceLevel}), ` +
       `${throughputText(simulation)}`,
     `  work       ${flopsText(simulation.modelFlops)}, ${portionText(simulation.utilisation)} of the ` +
       `${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
     '',
     ...tableLines(
-      [
-        { title: 'part of the step' },
-        { title: 'time', right: true },
-        { title: 'share', right: true },
-        { title: 'hidden', right: true },
-        { title: 'sent per rank', right: true },
-      ],
+      [...textColumns('part of the step'), ...numberColumns('time', 'share', 'hidden', 'sent per rank')],
       PART_NAMES.filter(([part]) => parts[part] > 0 || (hidden[part] ?? 0) > 0).map(([part, says]) => [
         says,
         secondsText(parts[part]),
@@ -67,24 +63,44 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
   ];
 }
 
+/** The layers of each stage; where devices differ and the layers are spread evenly, that compile may cut them unevenly. */
+function stageLines({ stageLayout, configuration, cluster }: Simulation): readonly string[] {
+  if (stageLayout === null) return [];
+  const isUneven = configuration.stageLayers !== undefined || (cluster.kinds?.length ?? 1) === 1;
+  const hint = isUneven ? '' : ' (even; compile may cut otherwise for these devices: --stages)';
+  return [`  stages     ${stageLayoutText(stageLayout)}${hint}`];
+}
+
 /** Memory of each stage, by kind; one more column where hosts hold something. */
 function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): readonly string[] {
   const kinds = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'] as const;
   const shown = [...kinds, ...(host ? (['host'] as const) : [])];
   return tableLines(
-    ['stage', ...shown.map((kind) => (kind === 'host' ? 'on the host' : kind))].map((title, index) => ({
-      title,
-      right: index > 0,
-    })),
+    [...textColumns('stage'), ...numberColumns(...shown.map((kind) => (kind === 'host' ? 'on the host' : kind)))],
     shownStages(stages).map((stage) => [`${stage.stage}`, ...shown.map((kind) => bytesText(stage[kind]))]),
   );
 }
 
+type SettingsShown = Pick<
+  Simulation['configuration'],
+  | 'degrees'
+  | 'schedule'
+  | 'virtualStages'
+  | 'zero'
+  | 'tpSequence'
+  | 'offload'
+  | 'inference'
+  | 'recompute'
+  | 'recomputedLayers'
+>;
+
 /** The settings of a configuration besides degrees and batches. */
-export function configurationText(configuration: Simulation['configuration']): string {
+export function configurationText(configuration: SettingsShown): string {
   const { degrees, schedule, virtualStages, zero, tpSequence, offload = 'none', inference } = configuration;
-  const order = inference ? 'forwards alone' : (schedule ?? '1f1b');
-  const pipeline = virtualStages > 1 ? `interleaved 1F1B in ${virtualStages} chunks` : order;
+  const kind = schedule ?? (virtualStages > 1 ? 'interleaved-1f1b' : '1f1b');
+  const interleaved = INTERLEAVED[kind];
+  const order = inference ? 'forwards alone' : kind;
+  const pipeline = interleaved ? `${interleaved} in ${virtualStages} chunks` : order;
   const has = [
     ...(degrees.pp > 1 ? [pipeline] : []),
     ...(zero > 0 ? [`ZeRO ${zero}`] : []),
@@ -96,19 +112,18 @@ export function configurationText(configuration: Simulation['configuration']): s
   return has.join(', ') || 'one stage';
 }
 
+const INTERLEAVED: Readonly<Partial<Record<ScheduleKind, string>>> = {
+  'interleaved-1f1b': 'interleaved 1F1B',
+  'interleaved-zero-bubble': 'interleaved zero-bubble',
+};
+
 const OFFLOADED = { optimizer: 'optimizer', activations: 'activations', all: 'optimizer and activations' } as const;
 
-function recomputedText({ recompute, recomputedLayers }: Simulation['configuration']): string {
+function recomputedText({ recompute, recomputedLayers }: SettingsShown): string {
   if (recompute === 'none') return 'nothing recomputed';
   if (!recomputedLayers) return `${recompute} recomputation`;
   const [least, most] = [Math.min(...recomputedLayers), Math.max(...recomputedLayers)];
-  return `${recompute} recomputation of ${least === most ? most : `${least} to ${most}`} layers a stage`;
-}
-
-function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): string {
-  return tokensPerSecond === null
-    ? `${numberText(samplesPerSecond)} samples/s`
-    : `${numberText(tokensPerSecond)} tokens/s`;
+  return `${recompute} recomputation of ${least === most ? countText(most, 'layer') : `${least} to ${most} layers`} a stage`;
 }
 
 /** The tensors by name that take most at the peak of the fullest stage. */
@@ -117,11 +132,8 @@ function largestLines({ largest, tightestStage, stages, configuration }: Simulat
   const total = stages[tightestStage]?.total ?? 1;
   const columns = [
     { title: `largest on stage ${tightestStage}` },
-    { title: 'kind' },
-    { title: 'layers', right: true },
-    { title: 'micro-batches', right: true },
-    { title: 'bytes', right: true },
-    { title: 'share', right: true },
+    ...textColumns('kind'),
+    ...numberColumns('layers', 'micro-batches', 'bytes', 'share'),
   ];
   const parameter = configuration.inference ? 'parameter' : 'parameter and state';
   const rows = largest.map(({ tensor, kind, layers, microBatches, bytes }) => [
@@ -188,8 +200,9 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
   return {
     schema: 'autopar-simulate-v1',
     model: simulation.name,
-    cluster: { nodes: cluster.nodes, perNode: cluster.perNode, device: cluster.device.id },
+    cluster: { nodes: cluster.nodes, perNode: cluster.perNode, device: cluster.device.id, ...kindsJson(cluster) },
     configuration: { ...configuration, microBatches: simulation.microBatches },
+    stageLayout: simulation.stageLayout,
     stepSeconds: simulation.stepSeconds,
     priceLevel: simulation.priceLevel,
     samplesPerSecond: simulation.samplesPerSecond,

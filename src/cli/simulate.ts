@@ -4,7 +4,7 @@
 
 import type { DegreeOptions, ExitKind, SimulateOptions } from '../api/index.js';
 import { simulate } from '../api/verbs.js';
-import { AutoparError, isPlanPath, pricedOffload } from '../api/words.js';
+import { type AutoparError, badOption, dashed, isPlanPath, pricedOffload, withoutUndefined } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { predictedJson } from './compile-report.js';
 import { degreeOptions } from './degrees.js';
@@ -20,18 +20,18 @@ import { type StepFlags, stepOptions } from './step-options.js';
 import { byteSize, choiceAmong, integerParser } from './values.js';
 import { type WriteModelFlags, writeModelIn, writeModelOptions, writtenModelLines } from './write-model.js';
 
-interface SimulateFlags extends DegreeOptions, ModelFlags, WriteModelFlags, StepFlags {
-  readonly cluster?: string;
-  readonly memory?: number;
+interface SimulateFlags
+  extends DegreeOptions,
+    ModelFlags,
+    WriteModelFlags,
+    StepFlags,
+    Pick<SimulateOptions, 'cluster' | 'memory' | 'microBatch' | 'microBatches' | 'stages' | 'trace'> {
   readonly mesh?: boolean;
   readonly train?: boolean;
   readonly loss?: 'cross_entropy' | 'mse' | 'model-output';
   readonly lossOutput?: string;
-  readonly microBatch?: number;
-  readonly microBatches?: number;
   readonly dtype?: keyof typeof PRECISIONS;
   readonly gradients?: keyof typeof GRADIENT_BYTES;
-  readonly trace?: string;
   readonly report?: string;
 }
 
@@ -46,44 +46,48 @@ export const simulateCommand: Command<SimulateFlags> = {
   options: [
     ...modelOptions,
     ...clusterOptions,
-    { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize('--memory') },
+    { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize },
     ...degreeOptions(),
     { flags: '--mesh', says: 'levels and slowest link of each axis, and its cost' },
     { flags: '--train', says: 'a training step; inference by default' },
     {
       flags: '--loss <kind>',
       says: 'cross_entropy (default), mse, or model-output',
-      parse: choiceAmong('--loss', ['cross_entropy', 'mse', 'model-output']),
+      parse: choiceAmong(['cross_entropy', 'mse', 'model-output']),
     },
     { flags: '--loss-output <name>', says: 'output to take the loss of, if there are several' },
     {
       flags: '--micro-batch <n>',
       says: 'samples per rank and micro-batch (default: 1)',
-      parse: integerParser('--micro-batch', 1),
+      parse: integerParser(1),
     },
     {
       flags: '--micro-batches <n>',
       says: 'micro-batches per step (default: pp)',
-      parse: integerParser('--micro-batches', 1),
+      parse: integerParser(1),
     },
     ...stepOptions({
       tpSequence: 'auto, on',
       zero: '0',
       recompute: 'none',
       schedule: '1f1b',
-      virtualStages: '1',
+      virtualStages: '1, or 2 where the schedule has chunks',
       meshOrder: 'pp,dp,sp,tp',
       offload: 'none',
     }),
     {
+      flags: '--stages <layout>',
+      says: 'layers of each pipeline stage, such as "E t*3 | t*5 H" (default: even)',
+    },
+    {
       flags: '--dtype <kind>',
       says: 'matmul type: bfloat16 (default if supported), float32 (local default), float16, float8, float4',
-      parse: choiceAmong('--dtype', Object.keys(PRECISIONS)),
+      parse: choiceAmong(Object.keys(PRECISIONS)),
     },
     {
       flags: '--gradients <kind>',
       says: 'gradient type: float32 (default for bfloat16 in megatron, megatron-core) or bfloat16',
-      parse: choiceAmong('--gradients', Object.keys(GRADIENT_BYTES)),
+      parse: choiceAmong(Object.keys(GRADIENT_BYTES)),
     },
     { flags: '--report <file>', says: 'HTML page of the step, its time and memory' },
     { flags: '--trace <file>', says: "write the pipeline's timeline and memory for Perfetto" },
@@ -113,7 +117,7 @@ async function runSimulate(
   checkLoss(flags);
   const source = modelSource(model, flags.model, 'simulate');
   const { globalBatch, ...importing } = await importOptionsOf(flags);
-  const given = {
+  const options = withoutUndefined({
     cluster: flags.cluster,
     devices: flags.devices,
     memory: flags.memory,
@@ -131,6 +135,7 @@ async function runSimulate(
     recompute: flags.recompute,
     schedule: flags.schedule,
     virtualStages: flags.virtualStages,
+    stages: flags.stages,
     offload: pricedOffload(flags.offload),
     precision: flags.dtype && PRECISIONS[flags.dtype],
     software: flags.software,
@@ -138,13 +143,9 @@ async function runSimulate(
     attention: flags.attention,
     trace: flags.trace,
     loss: flags.train
-      ? {
-          kind: flags.loss ?? 'cross_entropy',
-          ...(flags.lossOutput === undefined ? {} : { output: flags.lossOutput }),
-        }
+      ? { kind: flags.loss ?? 'cross_entropy', ...withoutUndefined({ output: flags.lossOutput }) }
       : undefined,
-  };
-  const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  });
   const written = writeModelIn(flags);
   const simulation = await simulate({ ...source, ...importing, ...options, ...written, signal } as SimulateOptions);
   const lines = simulationLines(simulation, output);
@@ -181,11 +182,11 @@ async function runSimulatePlan(output: Output, file: string, flags: SimulateFlag
 
 function strayOption(stray: string, file: string): AutoparError {
   const elsewhere = SHOWN_ELSEWHERE[stray];
-  const option = `--${stray.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  const option = `--${dashed(stray)}`;
   const [message, hint] = elsewhere
     ? [`simulate prints the price of the plan in ${file}, and takes no ${option}`, elsewhere]
     : [`${option} contradicts the plan in ${file}`, 'leave it out, or compile another plan'];
-  return new AutoparError('bad-option', 'usage', message, {}, hint);
+  return badOption(message, hint);
 }
 
 /** Options of every command, which do not concern a plan. */
@@ -202,5 +203,5 @@ const SHOWN_ELSEWHERE: Readonly<Record<string, string>> = {
 function checkLoss({ train, loss, lossOutput }: SimulateFlags): void {
   const stray = loss !== undefined ? '--loss' : lossOutput !== undefined ? '--loss-output' : null;
   if (train || stray === null) return;
-  throw new AutoparError('bad-option', 'usage', `${stray} applies to training only`, {}, 'add --train');
+  throw badOption(`${stray} applies to training only`, 'add --train');
 }

@@ -1,14 +1,14 @@
 /**
  * @file Options of a training step that no operator's strategy holds: recompute, ZeRO, the pipeline schedule.
  */
-import type { ScheduleKind, SimulateOptions } from '../api/index.js';
+import type { SimulateOptions } from '../api/index.js';
 import {
   AXIS_ORDER,
   checkedOffload,
   GRADIENT_SYNCS,
   LAYER_RECOMPUTE_KINDS,
-  PIPELINE_SCHEDULES,
   readRecompute,
+  SCHEDULE_KINDS,
   TP_SEQUENCES,
 } from '../api/words.js';
 import type { CommandOption } from './command.js';
@@ -19,37 +19,31 @@ export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--bucket <size>',
     says: 'bucket size of overlapped gradient reductions and --zero 3 gathers',
-    parse: byteSize('--bucket'),
+    parse: byteSize,
   },
   {
     flags: '--interleave <1|2>',
     says: '2: overlap communication between two halves of micro-batches (default: 1)',
-    parse: integerParser('--interleave', 1, 2),
+    parse: integerParser(1, 2),
   },
   {
     flags: '--gradient-sync <kind>',
     says: 'all-reduce (default), or parameter-server: the first dp rank updates',
-    parse: choiceAmong('--gradient-sync', GRADIENT_SYNCS),
+    parse: choiceAmong(GRADIENT_SYNCS),
   },
 ];
 
 /** Their values, by the names that the parser gives them. */
-export interface ProgramFlags {
-  readonly zero?: 0 | 1 | 2 | 3;
+export interface ProgramFlags extends Pick<SimulateOptions, 'zero' | 'schedule' | 'virtualStages'> {
   /** A kind; for programs also with the layers that recompute. */
   readonly recompute?: string;
-  readonly schedule?: ScheduleKind;
-  readonly virtualStages?: number;
   readonly offload?: string;
 }
 
 /** Those, and the options that only a price without a program has. */
-export interface StepFlags extends ProgramFlags {
-  readonly tpSequence?: (typeof TP_SEQUENCES)[number];
-  readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
-  readonly software?: NonNullable<SimulateOptions['software']>;
-  readonly attention?: NonNullable<SimulateOptions['attention']>;
-}
+export interface StepFlags
+  extends ProgramFlags,
+    Pick<SimulateOptions, 'tpSequence' | 'meshOrder' | 'software' | 'attention'> {}
 
 /** The option for recompute in a program. */
 export const RECOMPUTED_LAYERS: CommandOption = {
@@ -66,16 +60,14 @@ type DefaultOf = Readonly<Partial<Record<keyof StepFlags, string>>>;
 /**
  * Options of programs.
  * @param otherwise the default of an option, by option; a search decides the options that it does not name
- * @param schedules the available schedules
  * @param recompute the form of the option for recompute
  */
 export function programOptions(
   otherwise: DefaultOf,
-  schedules: readonly ScheduleKind[] = PIPELINE_SCHEDULES,
   recompute: CommandOption = {
     flags: '--recompute <kind>',
     says: `none, selective (attention), operators, or full (default: ${otherwise.recompute ?? 'searched'})`,
-    parse: choiceAmong('--recompute', LAYER_RECOMPUTE_KINDS),
+    parse: choiceAmong(LAYER_RECOMPUTE_KINDS),
   },
 ): readonly CommandOption[] {
   const says = worded(otherwise);
@@ -83,18 +75,18 @@ export function programOptions(
     {
       flags: '--zero <0..3>',
       says: says('ZeRO level: shards 1 optimizer state, 2 +gradients, 3 +parameters', 'zero'),
-      parse: integerParser('--zero', 0, 3),
+      parse: integerParser(0, 3),
     },
     recompute,
     {
       flags: '--schedule <kind>',
-      says: says(schedules.join(', '), 'schedule'),
-      parse: choiceAmong('--schedule', schedules),
+      says: says(SCHEDULE_KINDS.join(', '), 'schedule'),
+      parse: choiceAmong(SCHEDULE_KINDS),
     },
     {
       flags: '--virtual-stages <v>',
       says: says('model chunks per stage', 'virtualStages'),
-      parse: integerParser('--virtual-stages', 1),
+      parse: integerParser(1),
     },
     {
       flags: '--offload <parts>',
@@ -111,23 +103,23 @@ export function stepOptions(otherwise: DefaultOf): readonly CommandOption[] {
     {
       flags: '--tp-sequence <on|off|auto>',
       says: says("Megatron's sequence parallelism of norms over tp", 'tpSequence'),
-      parse: choiceAmong('--tp-sequence', TP_SEQUENCES),
+      parse: choiceAmong(TP_SEQUENCES),
     },
     ...programOptions(otherwise),
     {
       flags: '--mesh-order <axes>',
       says: says('axes from outermost to innermost (neighbouring devices)', 'meshOrder'),
-      parse: orderOf('--mesh-order', AXIS_ORDER),
+      parse: orderOf(AXIS_ORDER),
     },
     {
       flags: '--software <profile>',
       says: 'megatron, megatron-core (default), eager or compiled: launches, fusion, overlap',
-      parse: choiceAmong('--software', ['megatron', 'megatron-core', 'eager', 'compiled']),
+      parse: choiceAmong(['megatron', 'megatron-core', 'eager', 'compiled']),
     },
     {
       flags: '--attention <kind>',
       says: 'fused (default), portable (FlashAttention 2), or parts (matmuls and softmax)',
-      parse: choiceAmong('--attention', ['fused', 'portable', 'parts']),
+      parse: choiceAmong(['fused', 'portable', 'parts']),
     },
   ];
 }

@@ -3,7 +3,7 @@
  */
 
 import type { ExitKind, StrategyForm } from '../api/index.js';
-import { AutoparError } from '../api/words.js';
+import { type AutoparError, usageError, withoutUndefined } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { report } from './strategy-forms.js';
 import {
@@ -49,14 +49,14 @@ export const convertCommand: Command<ConvertFlags> = {
     {
       flags: '--to <form>',
       says: `${FORMS.join(', ')} (default: by the output's ending)`,
-      parse: choiceAmong('--to', FORMS),
+      parse: choiceAmong(FORMS),
     },
     { flags: '--weights', says: "reshard a compiled folder's weights for the target's plan" },
     { flags: '--force', says: 'with --weights: replace a folder with other files' },
     {
       flags: '--rank <r>',
       says: "source ranks that this target rank needs (MindSpore's rank_list_for_transform)",
-      parse: integerParser('--rank', 0),
+      parse: integerParser(0),
     },
     modelOption,
     stageOption,
@@ -117,9 +117,7 @@ async function runConvert(
     from,
     output: file,
     ...modelOptions(flags),
-    ...(to === undefined ? {} : { to }),
-    ...(stage === undefined ? {} : { stage }),
-    ...(configuration === undefined ? {} : { configuration }),
+    ...withoutUndefined({ to, stage, configuration }),
   });
   return report(context, 'convert', [converted]);
 }
@@ -138,8 +136,7 @@ async function recutTo(
     from,
     to,
     ...modelOptions(flags),
-    ...(output === undefined ? {} : { output }),
-    ...(force ? { force } : {}),
+    ...withoutUndefined({ output, force }),
     signal,
   });
   out.print(`${folder}: weights of ${from}, cut for the plan of ${to}`);
@@ -163,5 +160,5 @@ async function listRanks(
 }
 
 function missing(message: string, hint: string): AutoparError {
-  return new AutoparError('missing-argument', 'usage', message, {}, hint);
+  return usageError('missing-argument', message, hint);
 }

@@ -6,7 +6,7 @@ import type { Command, CommandContext } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { modelOption, modelOptions, type StrategyModelFlags, strategyData } from './strategy-options.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 
 interface DiffFlags extends StrategyModelFlags {
   readonly exitCode?: boolean;
@@ -60,13 +60,16 @@ function diffLines(difference: Compared, output: Output, all: boolean): readonly
     const list = difference[part];
     if (list.length === 0) return [];
     const rows = all ? list.map((entry) => [entry.name, entry.before ?? NONE, entry.after ?? NONE]) : alike(list);
-    return [
-      bold(`${title} (${list.length})`),
-      ...tableLines([{ title: '' }, { title: 'before' }, { title: 'after' }], rows, 60),
-      '',
-    ];
+    return [bold(`${title} (${list.length})`), ...tableLines(textColumns('', 'before', 'after'), rows, 60), ''];
   });
-  return [...parts, ...costLines(difference, output)];
+  return [...parts, ...unsharedLines(difference), ...costLines(difference, output)];
+}
+
+function unsharedLines({ unshared }: Compared): readonly string[] {
+  if (!unshared) return [];
+  const { before, after } = unshared;
+  const alone = `${countText(before, 'operator')} of the first and ${after} of the second are in one graph alone`;
+  return [`the graphs of the steps differ: ${alone}, and not compared`, ''];
 }
 
 const NONE = '–';
@@ -100,7 +103,7 @@ function costLines({ cost }: Compared, output: Output): readonly string[] {
   return [
     output.colors.bold(`predicted cost (${countText(seconds.length, 'part')})`),
     ...tableLines(
-      [{ title: '' }, ...['before', 'after', 'change'].map((title) => ({ title, right: true }))],
+      [...textColumns(''), ...numberColumns('before', 'after', 'change')],
       rows.map(([name, { before, after }, text]) => [name, text(before), text(after), change(before, after)]),
     ),
   ];

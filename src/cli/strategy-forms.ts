@@ -4,7 +4,7 @@
 
 import path from 'node:path';
 import type { Converted, ConvertOptions, ExitKind, StrategyForm } from '../api/index.js';
-import { AutoparError } from '../api/words.js';
+import { usageError, withoutUndefined } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
 import { degreeOptions } from './degrees.js';
 import {
@@ -69,18 +69,16 @@ async function runExport(
   ];
   const asked = targets.flatMap(([output, to]) => (output === undefined ? [] : [{ output, to }]));
   if (asked.length === 0) {
-    throw new AutoparError(
+    throw usageError(
       'missing-argument',
-      'usage',
       'export: the form is missing',
-      {},
       'give --mindspore FILE, or another of --onnx, --pins, --tp-plan, --megatron and --torchtitan',
     );
   }
   const { convertStrategy } = await import('../api/index.js');
   const written: Converted[] = [];
   for (const target of asked) {
-    const options = { from: plan, ...target, ...modelOptions(flags), ...(stage === undefined ? {} : { stage }) };
+    const options = { from: plan, ...target, ...modelOptions(flags), ...withoutUndefined({ stage }) };
     written.push(await convertStrategy(options));
   }
   return report(context, 'export', written);
@@ -108,7 +106,7 @@ export const importCommand: Command<ImportFlags> = {
     {
       flags: '--devices <n>',
       says: 'number of devices; refuse a checkpoint for another number',
-      parse: integerParser('--devices', 1),
+      parse: integerParser(1),
     },
     configurationOption,
     { flags: '--pins-only', says: 'read ONNX annotations and ignore an embedded plan' },
@@ -136,16 +134,14 @@ async function runImport(
   const { devices, dp, tp, configuration, pinsOnly } = flags;
   const plan = !pinsOnly && (await holdsPlan(from));
   const stem = path.basename(from).replace(/\.\w+$/, '');
-  const degrees = { ...(dp === undefined ? {} : { dp }), ...(tp === undefined ? {} : { tp }) };
+  const degrees = withoutUndefined({ dp, tp });
   const options: ConvertOptions = {
     from,
     to: plan ? 'plan' : 'annotations',
     output: flags.output ?? `${stem}.${plan ? 'plan.json' : 'pins.yaml'}`,
     ...modelOptions(flags),
     ...(Object.keys(degrees).length > 0 ? { degrees } : {}),
-    ...(devices === undefined ? {} : { devices }),
-    ...(configuration === undefined ? {} : { configuration }),
-    ...(pinsOnly ? { pinsOnly } : {}),
+    ...withoutUndefined({ devices, configuration, pinsOnly }),
   };
   return report(context, 'import', [await convertStrategy(options)]);
 }

@@ -2,17 +2,13 @@
  * @file Common options of the subcommands of `autopar strategy`.
  */
 import type { ModelOptions } from '../api/index.js';
+import { withoutUndefined } from '../api/words.js';
 import type { CommandOption } from './command.js';
-import { dimensionOptions, requestedDimensions } from './model-options.js';
+import { dimensionOptions, globalBatchOption, type ModelFlags } from './model-options.js';
 import type { Output } from './output.js';
 import { integerParser } from './values.js';
 
-export interface StrategyModelFlags {
-  readonly model?: string;
-  readonly dim?: Readonly<Record<string, number>>;
-  readonly shape?: Readonly<Record<string, readonly number[]>>;
-  readonly globalBatch?: number;
-}
+export type StrategyModelFlags = Pick<ModelFlags, 'model' | 'dim' | 'shape' | 'globalBatch'>;
 
 export const modelOption: CommandOption = {
   flags: '--model <file>',
@@ -20,19 +16,12 @@ export const modelOption: CommandOption = {
 };
 
 /** For models without a plan that says how they were imported. */
-export const sizeOptions: readonly CommandOption[] = [
-  ...dimensionOptions,
-  {
-    flags: '--global-batch <n>',
-    says: 'rebuild the model at this batch size',
-    parse: integerParser('--global-batch', 1),
-  },
-];
+export const sizeOptions: readonly CommandOption[] = [...dimensionOptions, globalBatchOption];
 
 export const stageOption: CommandOption = {
   flags: '--stage <n>',
   says: 'only this pipeline stage, for a MindSpore file',
-  parse: integerParser('--stage', 0),
+  parse: integerParser(0),
 };
 
 export const configurationOption: CommandOption = {
@@ -40,12 +29,8 @@ export const configurationOption: CommandOption = {
   says: 'which multi-device configuration of an ONNX model to read',
 };
 
-export function modelOptions({ model, globalBatch, ...sizes }: StrategyModelFlags): ModelOptions {
-  return {
-    ...(model === undefined ? {} : { model }),
-    ...requestedDimensions(sizes),
-    ...(globalBatch === undefined ? {} : { globalBatch }),
-  };
+export function modelOptions({ model, dim: dims, shape: shapes, globalBatch }: StrategyModelFlags): ModelOptions {
+  return withoutUndefined({ model, dims, shapes, globalBatch });
 }
 
 /** The object of --json. */

@@ -3,13 +3,13 @@
  */
 
 import type { ExitKind, Shown } from '../api/index.js';
-import { listedDegrees } from '../api/words.js';
+import { camelCase, listedDegrees, withoutUndefined } from '../api/words.js';
 import type { Command, CommandContext } from './command.js';
-import { microBatchesText, stageMeshesText } from './mesh-report.js';
+import { scheduleText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, listText, secondsText } from './quantity.js';
 import { configurationOption, printNotes, strategyData } from './strategy-options.js';
-import { type Column, tableLines } from './table.js';
+import { type Column, numberColumns, tableLines, textColumns } from './table.js';
 
 interface ShowFlags {
   readonly all?: boolean;
@@ -34,7 +34,7 @@ async function runShow(context: CommandContext, [file = '']: readonly string[], 
   const { output } = context;
   const { axesInWords, operatorText, showStrategy } = await import('../api/index.js');
   const { configuration, all = false } = flags;
-  const shown = await showStrategy(file, configuration === undefined ? {} : { configuration });
+  const shown = await showStrategy(file, withoutUndefined({ configuration }));
   if ('notes' in shown) printNotes(output, shown.notes);
   const most = all ? Number.POSITIVE_INFINITY : 40;
   const lines =
@@ -56,7 +56,7 @@ function shownPlanLines(
   most: number,
   { operatorText, axesInWords }: Pick<typeof import('../api/index.js'), 'operatorText' | 'axesInWords'>,
 ): readonly string[] {
-  const { model, cluster, degrees, layerClasses, predicted, pins, stages, schedule, requested = {} } = plan;
+  const { model, cluster, degrees, layerClasses, predicted, pins, stages, requested = {} } = plan;
   const precision = predicted.precision === undefined ? '' : ` in ${predicted.precision}`;
   const repeated = layerClasses.map(({ name, instances, stages, chunks, recompute }) => {
     const on = stages
@@ -67,8 +67,6 @@ function shownPlanLines(
       : '';
     return `${name} stands for ${countText(instances.length, 'layer')}${on}${again}`;
   });
-  const { kind, virtualStages = 1 } = schedule;
-  const runs = `${kind}, ${microBatchesText(schedule)}${virtualStages > 1 ? `, ${virtualStages} chunks a stage` : ''}`;
   const pipeline = stages.map(
     ({ operators, devices }, stage) =>
       `stage ${stage}    ${countText(operators, 'operator')} on ${countText(devices, 'device')}`,
@@ -82,7 +80,7 @@ function shownPlanLines(
     `plan of ${model.name}${form === 'onnx' ? ', in an annotated model' : ''}, version ${plan.version}`,
     `  model      ${model.fingerprint.slice(0, 16)}${Object.entries(model.dims)
       .map(([name, size]) => `, ${name} ${size}`)
-      .join('')}`,
+      .join('')}${model.globalBatch === null ? '' : `, rebuilt at batch ${model.globalBatch}`}`,
     `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${axes}`,
     `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ` +
       `${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
@@ -91,28 +89,28 @@ function shownPlanLines(
     ...Object.entries(requested).map(
       ([name, word]) => `  ${isProposed(name) ? 'proposed ' : 'requested'}  ${name} ${word}`,
     ),
-    ...(stages.length > 1 ? [`  schedule   ${runs}`, ...pipeline.map((line) => `  ${line}`)] : []),
+    ...(stages.length > 1 ? [`  schedule   ${scheduleText(plan)}`, ...pipeline.map((line) => `  ${line}`)] : []),
     ...repeated.map((line) => `  ${line}`),
     '',
     ...table(
       output,
       most,
       'operators',
-      [{ title: 'operator' }, { title: 'strategy' }],
+      textColumns('operator', 'strategy'),
       Object.entries(plan.operators).map(([name, entry]) => [name, operatorText(entry, plan)]),
     ),
     ...table(
       output,
       most,
       'sharded tensors',
-      [{ title: 'tensor' }, { title: 'layout' }],
+      textColumns('tensor', 'layout'),
       Object.entries(plan.tensors).map(([name, layout]) => [name, axesInWords(layout, plan)]),
     ),
     ...table(
       output,
       most,
       'reshards',
-      [{ title: 'tensor' }, { title: 'layout' }, { title: 'by' }, { title: 'for' }],
+      textColumns('tensor', 'layout', 'by', 'for'),
       Object.entries(plan.redistributions).flatMap(([name, views]) =>
         views.map(({ layout, steps, readers }) => [
           name,
@@ -133,10 +131,6 @@ function numbersText(thing: string, numbers: readonly number[]): string {
   return `${thing}${own.length === 1 ? '' : 's'} ${isRun ? `${first}–${last}` : listText(own.map(String))}`;
 }
 
-function camelCase(name: string): string {
-  return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
-}
-
 function documentLines(
   { document, form }: Extract<Shown, { document: unknown }>,
   output: Output,
@@ -152,14 +146,14 @@ function documentLines(
       output,
       most,
       'operators',
-      [{ title: 'operator' }, { title: 'stage', right: true }, { title: 'splits of operands' }],
+      [...textColumns('operator'), ...numberColumns('stage'), ...textColumns('splits of operands')],
       [...document.operators].map(([key, { stage, splits }]) => [key, String(stage), splits.map(tuple).join(' ')]),
     ),
     ...table(
       output,
       most,
       'parameters',
-      [{ title: 'parameter' }, { title: 'device matrix' }, { title: 'tensor map' }],
+      textColumns('parameter', 'device matrix', 'tensor map'),
       [...document.parameters].map(([name, { deviceMatrix, tensorMap }]) => [
         name,
         tuple(deviceMatrix),
@@ -179,7 +173,7 @@ function pinLines({ pins }: Extract<Shown, { pins: unknown }>, output: Output, m
       output,
       most,
       'pins',
-      [{ title: 'of' }, { title: 'requested' }],
+      textColumns('of', 'requested'),
       pins.pins.map(({ match, why: _why, ...asked }) => [
         Object.values(match).join(' '),
         Object.entries(asked)

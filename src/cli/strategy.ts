@@ -2,8 +2,8 @@
  * @file `autopar strategy`: strategy checkpoints between their forms.
  */
 import type { ExitKind } from '../api/index.js';
-import { AutoparError, offer } from '../api/words.js';
-import type { Command, CommandContext } from './command.js';
+import { usageError } from '../api/words.js';
+import { type Command, type CommandContext, unknownAction } from './command.js';
 import { convertCommand } from './strategy-convert.js';
 import { diffCommand } from './strategy-diff.js';
 import { exportCommand, importCommand, mergeCommand } from './strategy-forms.js';
@@ -36,20 +36,10 @@ export const strategyCommand: Command = {
 
 function withoutAction(_context: CommandContext, [action]: readonly string[]): Promise<ExitKind> {
   const names = SUBCOMMANDS.map(({ name }) => name);
-  if (action !== undefined) {
-    throw new AutoparError(
-      'unknown-command',
-      'usage',
-      `unknown command 'strategy ${action}'`,
-      {},
-      offer(action, names),
-    );
-  }
-  throw new AutoparError(
+  if (action !== undefined) throw unknownAction(strategyCommand, action);
+  throw usageError(
     'missing-argument',
-    'usage',
     'strategy: the action is missing',
-    {},
     `give one of ${names.join(', ')}; autopar strategy --help lists them`,
   );
 }

@@ -1,36 +1,17 @@
 /**
  * @file `autopar train`: trains a compiled program on data files.
  */
-import type { BackendName, ExitKind, TokenType, TrainReport } from '../api/index.js';
+import type { ExitKind, TrainOptions, TrainReport } from '../api/index.js';
 import { train } from '../api/verbs.js';
-import { AutoparError, COMPUTING_BACKENDS, TOKEN_TYPES } from '../api/words.js';
-import type { Command, CommandContext } from './command.js';
+import { AutoparError, COMPUTING_BACKENDS, shellWord, TOKEN_TYPES, usageError } from '../api/words.js';
+import type { Command, CommandContext, FlagsOf } from './command.js';
 import { curveLines } from './curve.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
-import { bytesText, countText, numberText, secondsText } from './quantity.js';
+import { bytesText, countText, secondsText, throughputText } from './quantity.js';
 import { byteSize, choiceAmong, integerParser, repeatedValues } from './values.js';
 
-interface TrainFlags {
-  readonly data?: readonly string[];
-  readonly epochs?: number;
-  readonly steps?: number;
-  readonly tokenType?: TokenType;
-  readonly lastBatch?: 'drop' | 'pad';
-  readonly inOrder?: boolean;
-  readonly seed?: number;
-  readonly evalData?: readonly string[];
-  readonly evalEvery?: number;
-  readonly model?: string;
-  readonly checkpointEvery?: number;
-  readonly keep?: number;
-  readonly resume?: boolean | string;
-  readonly backend?: BackendName;
-  readonly threadsPerRank?: number;
-  readonly memory?: number;
-  readonly offloadDir?: string;
-  readonly trace?: string;
-}
+type TrainFlags = FlagsOf<Omit<TrainOptions, 'data'>> & Partial<Pick<TrainOptions, 'data'>>;
 
 const ONE_EPOCH = 'leave it out to read every sample once; steps before a resume count';
 
@@ -48,25 +29,25 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--epochs <n>',
       says: 'passes over the data (default: 1)',
-      parse: integerParser('--epochs', 1, 1e6, ONE_EPOCH),
+      parse: integerParser(1, 1e6, ONE_EPOCH),
     },
     {
       flags: '--steps <n>',
       says: 'number of steps, instead of --epochs',
-      parse: integerParser('--steps', 1, 1e9, ONE_EPOCH),
+      parse: integerParser(1, 1e9, ONE_EPOCH),
     },
     {
       flags: '--token-type <type>',
       says: 'type of raw tokens: uint16 (default) or uint32',
-      parse: choiceAmong('--token-type', TOKEN_TYPES),
+      parse: choiceAmong(TOKEN_TYPES),
     },
     {
       flags: '--last-batch <what>',
       says: 'incomplete last batch: drop (default) or pad',
-      parse: choiceAmong('--last-batch', ['drop', 'pad']),
+      parse: choiceAmong(['drop', 'pad']),
     },
     { flags: '--in-order', says: 'read samples in file order' },
-    { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: integerParser('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of the order of samples (default: 0)', parse: integerParser(0) },
     {
       flags: '--eval-data <file>',
       says: 'samples to evaluate, not trained on; repeatable',
@@ -76,18 +57,18 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--eval-every <n>',
       says: 'steps between evaluations (default: at the end)',
-      parse: integerParser('--eval-every', 1, 1e9),
+      parse: integerParser(1, 1e9),
     },
     { flags: '--model <file>', says: 'model file, if it was moved' },
     {
       flags: '--checkpoint-every <n>',
       says: 'steps between checkpoints (default: only after the last)',
-      parse: integerParser('--checkpoint-every', 1, 1e9),
+      parse: integerParser(1, 1e9),
     },
     {
       flags: '--keep <n>',
       says: 'number of newest checkpoints to keep (default: 3)',
-      parse: integerParser('--keep', 1, 1e6),
+      parse: integerParser(1, 1e6),
     },
     {
       flags: '--resume [dir]',
@@ -96,17 +77,17 @@ export const trainCommand: Command<TrainFlags> = {
     {
       flags: '--backend <name>',
       says: 'backend of the ranks: cpu (default), webgpu or cuda',
-      parse: choiceAmong('--backend', COMPUTING_BACKENDS),
+      parse: choiceAmong(COMPUTING_BACKENDS),
     },
     {
       flags: '--threads-per-rank <n>',
       says: 'threads of each rank (default: 1)',
-      parse: integerParser('--threads-per-rank', 1, 1024),
+      parse: integerParser(1, 1024),
     },
     {
       flags: '--memory <size>',
       says: "limit of a rank's device memory, such as 80MB",
-      parse: byteSize('--memory'),
+      parse: byteSize,
     },
     { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
     { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
@@ -125,12 +106,12 @@ export const trainCommand: Command<TrainFlags> = {
 };
 
 async function runTrain(
-  { output, signal }: CommandContext,
+  { output, line, signal }: CommandContext,
   [directory = '']: readonly string[],
   { data, ...flags }: TrainFlags,
 ): Promise<ExitKind> {
   if (data === undefined)
-    throw new AutoparError('missing-argument', 'usage', 'train needs --data', {}, 'name a file of samples: --data F');
+    throw usageError('missing-argument', 'train needs --data', 'name a file of samples: --data F');
   const report = await train({
     directory,
     data,
@@ -139,10 +120,22 @@ async function runTrain(
     onProgress: (text) => output.progress(text),
     onNote: (text) => output.note(text),
     onSubstitutes: (operators) => output.note(substitutesNote(operators)),
+  }).catch((error: unknown) => {
+    throw withResumption(error, line, flags.resume);
   });
   for (const line of reportLines(report, output)) output.print(line);
   output.data(reportJson(directory, report));
   return 'done';
+}
+
+/** The error of an interrupted run with the line that resumes it; others as they are. */
+function withResumption(error: unknown, line: readonly string[], resume: TrainFlags['resume']): unknown {
+  const own = error instanceof AutoparError && error.cause instanceof AutoparError ? error.cause : error;
+  if (!(own instanceof AutoparError) || own.code !== 'training-stopped' || own.hint === undefined) return error;
+  const at = line.findIndex((word) => word === '--resume' || word.startsWith('--resume='));
+  const given = at < 0 ? 0 : line[at + 1] === resume ? 2 : 1;
+  const words = line.filter((_, index) => index < at || index >= at + given);
+  return own.reworded(own.message, `go on with: autopar ${words.map(shellWord).join(' ')} --resume`);
 }
 
 function reportLines(report: TrainReport, output: Output): readonly string[] {
@@ -150,8 +143,7 @@ function reportLines(report: TrainReport, output: Output): readonly string[] {
   const { losses, seconds, last, samples, stepsPerEpoch, bytesRead, metricsFile, checkpoint } = report;
   const readers = bytesRead.filter((bytes) => bytes > 0);
   return [
-    `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${numberText(last.tokensPerSecond)} ` +
-      'tokens/s in the last; ' +
+    `${bold(countText(losses.length, 'step'))} in ${secondsText(seconds)}, ${throughputText(last)} in the last; ` +
       `${countText(samples, 'sample')}, ${countText(stepsPerEpoch, 'step')} per epoch`,
     `loss ${(losses[0] ?? Number.NaN).toPrecision(6)} at first, ${last.loss.toPrecision(6)} at last`,
     ...evaluationLines(report),
@@ -176,32 +168,19 @@ function evaluationLines({ evaluations }: TrainReport): readonly string[] {
 }
 
 function reportJson(directory: string, report: TrainReport): Readonly<Record<string, unknown>> {
-  const {
-    state,
-    samples,
-    stepsPerEpoch,
-    losses,
-    last,
-    evaluations,
-    seconds,
-    bytesRead,
-    metricsFile,
-    checkpoint,
-    resumedFrom,
-  } = report;
   return {
     schema: 'autopar-train-v1',
     directory,
-    steps: state.step,
-    samples,
-    stepsPerEpoch,
-    seconds,
-    losses,
-    last,
-    evaluations,
-    bytesReadByRank: bytesRead,
-    metricsFile,
-    checkpoint,
-    resumedFrom,
+    steps: report.state.step,
+    samples: report.samples,
+    stepsPerEpoch: report.stepsPerEpoch,
+    seconds: report.seconds,
+    losses: report.losses,
+    last: report.last,
+    evaluations: report.evaluations,
+    bytesReadByRank: report.bytesRead,
+    metricsFile: report.metricsFile,
+    checkpoint: report.checkpoint,
+    resumedFrom: report.resumedFrom,
   };
 }

@@ -1,24 +1,12 @@
 /**
  * @file Options of the form that a model is trained in: the parts that are switched to training, and tied weights.
  */
-import type { BatchStatistics, TrainingFormOptions } from '../api/index.js';
-import { BATCH_STATISTICS } from '../api/words.js';
+import type { TrainingFormOptions } from '../api/index.js';
+import { BATCH_STATISTICS, withoutUndefined } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { choiceAmong, integerParser, repeatedValues } from './values.js';
 
-const TRAIN_MODES = ['training', 'as-exported'] as const;
-
-/** Their values, by the names that the parser gives them. */
-export interface TrainingFormFlags {
-  readonly trainMode?: (typeof TRAIN_MODES)[number];
-  readonly batchStatistics?: BatchStatistics;
-  readonly freezeBatchStatistics?: boolean;
-  readonly dropoutSeed?: number;
-  readonly tie?: readonly string[];
-  readonly untie?: readonly string[];
-  readonly trainable?: readonly string[];
-  readonly frozen?: readonly string[];
-}
+const TRAIN_MODES = ['training', 'as-exported'];
 
 /** Options that define the parameters: `inspect` shows their effect, `compile --train` trains accordingly. */
 export const parameterOptions: readonly CommandOption[] = [
@@ -47,32 +35,24 @@ export const trainingFormOptions: readonly CommandOption[] = [
   {
     flags: '--train-mode <mode>',
     says: 'training (default): batch statistics and active Dropout; as-exported: unchanged',
-    parse: choiceAmong('--train-mode', TRAIN_MODES),
+    parse: choiceAmong(TRAIN_MODES),
   },
   {
     flags: '--batch-statistics <whose>',
     says: 'scope of BatchNormalization statistics: batch (default), micro-batch, or dp shard',
-    parse: choiceAmong('--batch-statistics', BATCH_STATISTICS),
+    parse: choiceAmong(BATCH_STATISTICS),
   },
   { flags: '--freeze-batch-statistics', says: "use BatchNormalization's running statistics unchanged" },
   {
     flags: '--dropout-seed <n>',
     says: 'seed of Dropout (default: 0)',
-    parse: integerParser('--dropout-seed', 0),
+    parse: integerParser(0),
   },
 ];
 
 /** Those that were given. */
-export function trainingFormOf(flags: TrainingFormFlags): TrainingFormOptions {
+export function trainingFormOf(flags: TrainingFormOptions): TrainingFormOptions {
   const { trainMode, batchStatistics, freezeBatchStatistics, dropoutSeed, tie, untie, trainable, frozen } = flags;
-  return {
-    ...(trainMode === undefined ? {} : { trainMode }),
-    ...(batchStatistics === undefined ? {} : { batchStatistics }),
-    ...(freezeBatchStatistics === undefined ? {} : { freezeBatchStatistics }),
-    ...(dropoutSeed === undefined ? {} : { dropoutSeed }),
-    ...(tie ? { tie } : {}),
-    ...(untie ? { untie } : {}),
-    ...(trainable ? { trainable } : {}),
-    ...(frozen ? { frozen } : {}),
-  };
+  const modes = { trainMode, batchStatistics, freezeBatchStatistics, dropoutSeed };
+  return withoutUndefined({ ...modes, tie, untie, trainable, frozen });
 }

@@ -2,16 +2,27 @@
  * @file Options of training: which loss, which optimizer, which weights, in which precision.
  */
 import type { Training } from '../api/index.js';
-import { AutoparError, checkTraining, GRADIENT_REDUCTIONS, LOSSES, OPTIMIZERS } from '../api/words.js';
+import {
+  badOption,
+  camelCase,
+  checkTraining,
+  dashed,
+  GRADIENT_REDUCTIONS,
+  LOSSES,
+  OPTIMIZERS,
+  withoutUndefined,
+} from '../api/words.js';
 import type { CommandOption } from './command.js';
-import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
+import { trainingFormOf, trainingFormOptions } from './training-form-options.js';
 import { choiceAmong, integer, integerParser, nonNegative, numbers, repeatedValues } from './values.js';
 
 const SCHEDULES = ['constant', 'linear', 'cosine'] as const;
-const PRECISIONS = ['fp32', 'fp16', 'bf16'] as const;
+const PRECISIONS = ['fp32', 'fp16', 'bf16'];
 
 /** Their values, by the names that the parser gives them. */
-export interface TrainingFlags extends TrainingFormFlags {
+export interface TrainingFlags
+  extends Omit<Training, 'loss' | 'optimizer' | 'lossAlone' | 'isHeldInFloat32'>,
+    Partial<Omit<Training['optimizer'], 'kind' | 'betas' | 'schedule'>> {
   readonly train?: boolean;
   readonly loss?: (typeof LOSSES)[number];
   readonly lossOutput?: string;
@@ -20,24 +31,12 @@ export interface TrainingFlags extends TrainingFormFlags {
   readonly labelSmoothing?: number;
   readonly moeBalance?: number;
   readonly optimizer?: (typeof OPTIMIZERS)[number];
-  readonly learningRate?: number;
-  readonly momentum?: number;
-  readonly nesterov?: boolean;
   readonly betas?: readonly number[];
-  readonly epsilon?: number;
-  readonly weightDecay?: number;
-  readonly decayed?: readonly string[];
-  readonly undecayed?: readonly string[];
-  readonly clipNorm?: number;
   readonly scheduleLr?: (typeof SCHEDULES)[number];
   readonly warmup?: number;
   readonly totalSteps?: number;
   readonly minLrRatio?: number;
-  readonly precision?: (typeof PRECISIONS)[number];
-  readonly lossScale?: number | 'dynamic';
-  readonly gradientReduction?: (typeof GRADIENT_REDUCTIONS)[number];
   readonly microBatch?: number;
-  readonly microBatches?: number;
 }
 
 export const trainingOptions: readonly CommandOption[] = [
@@ -45,47 +44,47 @@ export const trainingOptions: readonly CommandOption[] = [
   {
     flags: '--loss <kind>',
     says: 'cross_entropy (default), mse, or model-output: an existing loss output',
-    parse: choiceAmong('--loss', LOSSES),
+    parse: choiceAmong(LOSSES),
   },
   { flags: '--loss-output <name>', says: 'output to take the loss of, if there are several' },
   {
     flags: '--ignore-index <n>',
     says: 'label value to ignore (default: -100)',
-    parse: integer('--ignore-index'),
+    parse: integer,
   },
   { flags: '--class-weights <file>', says: '.npy or .npz weight of each class (default: 1)' },
   {
     flags: '--label-smoothing <e>',
     says: 'target share spread over all classes (default: 0)',
-    parse: nonNegative('--label-smoothing'),
+    parse: nonNegative,
   },
   {
     flags: '--moe-balance <w>',
     says: 'weight of the load-balancing loss of experts (default: none)',
-    parse: nonNegative('--moe-balance'),
+    parse: nonNegative,
   },
   {
     flags: '--optimizer <kind>',
     says: 'sgd, adam, adamw or lamb (default: adamw)',
-    parse: choiceAmong('--optimizer', OPTIMIZERS),
+    parse: choiceAmong(OPTIMIZERS),
   },
-  { flags: '--learning-rate <r>', says: 'default: 1e-3', parse: nonNegative('--learning-rate') },
-  { flags: '--momentum <m>', says: "sgd's momentum (default: 0)", parse: nonNegative('--momentum') },
+  { flags: '--learning-rate <r>', says: 'default: 1e-3', parse: nonNegative },
+  { flags: '--momentum <m>', says: "sgd's momentum (default: 0)", parse: nonNegative },
   { flags: '--nesterov', says: "sgd with Nesterov's momentum" },
   {
     flags: '--betas <a,b>',
     says: 'moment decay of adam, adamw and lamb (default: 0.9,0.999)',
-    parse: numbers('--betas', 2, '0.9,0.95'),
+    parse: numbers(2, '0.9,0.95'),
   },
   {
     flags: '--epsilon <e>',
     says: 'epsilon of adam, adamw and lamb (default: 1e-8; lamb 1e-6)',
-    parse: nonNegative('--epsilon'),
+    parse: nonNegative,
   },
   {
     flags: '--weight-decay <w>',
     says: 'weight decay of matrices only (default: 0; adamw 0.01)',
-    parse: nonNegative('--weight-decay'),
+    parse: nonNegative,
   },
   {
     flags: '--decayed <glob>',
@@ -94,51 +93,51 @@ export const trainingOptions: readonly CommandOption[] = [
     repeats: true,
   },
   { flags: '--undecayed <glob>', says: 'weights that do not decay; repeatable', parse: repeatedValues, repeats: true },
-  { flags: '--clip-norm <n>', says: 'scale gradients to this global norm at most', parse: nonNegative('--clip-norm') },
+  { flags: '--clip-norm <n>', says: 'scale gradients to this global norm at most', parse: nonNegative },
   {
     flags: '--schedule-lr <shape>',
     says: 'learning-rate decay after --warmup: constant (default), linear or cosine',
-    parse: choiceAmong('--schedule-lr', SCHEDULES),
+    parse: choiceAmong(SCHEDULES),
   },
   {
     flags: '--warmup <steps>',
     says: 'warm-up steps of the learning rate',
-    parse: integerParser('--warmup', 1),
+    parse: integerParser(1),
   },
   {
     flags: '--total-steps <n>',
     says: 'steps until linear and cosine reach their minimum',
-    parse: integerParser('--total-steps', 1),
+    parse: integerParser(1),
   },
   {
     flags: '--min-lr-ratio <r>',
     says: 'their minimum as a share of the rate (default: 0)',
-    parse: nonNegative('--min-lr-ratio'),
+    parse: nonNegative,
   },
   {
     flags: '--precision <recipe>',
     says: 'fp32 (default); fp16 or bf16 compute with fp32 weights and state',
-    parse: choiceAmong('--precision', PRECISIONS),
+    parse: choiceAmong(PRECISIONS),
   },
   {
     flags: '--loss-scale <s|dynamic>',
     says: 'loss scale for gradients (default: dynamic for fp16, else 1)',
-    parse: (text) => (text === 'dynamic' ? text : nonNegative('--loss-scale')(text)),
+    parse: (text, name) => (text === 'dynamic' ? text : nonNegative(text, name)),
   },
   {
     flags: '--gradient-reduction <how>',
     says: 'mean (default) or sum of the gradients of dp ranks',
-    parse: choiceAmong('--gradient-reduction', GRADIENT_REDUCTIONS),
+    parse: choiceAmong(GRADIENT_REDUCTIONS),
   },
   {
     flags: '--micro-batches <count>',
     says: 'number of micro-batches with accumulated gradients (default: 1)',
-    parse: integerParser('--micro-batches', 1),
+    parse: integerParser(1),
   },
   {
     flags: '--micro-batch <samples>',
     says: 'samples per dp rank and micro-batch: batch = dp · micro-batch · micro-batches',
-    parse: integerParser('--micro-batch', 1),
+    parse: integerParser(1),
   },
   ...trainingFormOptions,
 ];
@@ -177,12 +176,7 @@ function trainingFlagsIn(flags: TrainingFlags): Partial<TrainingFlags> {
 function refuseStray(found: object): Record<string, never> {
   const [stray] = Object.entries(found).filter(([, value]) => value !== undefined);
   if (!stray) return {};
-  const flag = stray[0].replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-  throw new AutoparError('bad-option', 'usage', `--${flag} applies to training only`, {}, 'add --train');
-}
-
-function camelCase(flag: string): string {
-  return flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+  throw badOption(`--${dashed(stray[0])} applies to training only`, 'add --train');
 }
 
 async function lossOf(flags: TrainingFlags): Promise<Training['loss']> {
@@ -208,14 +202,5 @@ function optimizerOf(flags: TrainingFlags): Training['optimizer'] {
     learningRate,
     ...withoutUndefined({ momentum, nesterov, betas, epsilon, weightDecay, clipNorm }),
     ...(Object.keys(schedule).length > 0 ? { schedule } : {}),
-  };
-}
-
-/** A record without its undefined values, as exact optional properties want it. */
-function withoutUndefined<Given extends object>(
-  record: Given,
-): { [Key in keyof Given]?: Exclude<Given[Key], undefined> } {
-  return Object.fromEntries(Object.entries(record).filter(([, value]) => value !== undefined)) as {
-    [Key in keyof Given]?: Exclude<Given[Key], undefined>;
   };
 }

@@ -3,7 +3,7 @@
  */
 import type { Inspection } from '../api/index.js';
 import { bytesText, countText, integerText } from './quantity.js';
-import { printable, tableLines } from './table.js';
+import { numberColumns, printable, tableLines, textColumns } from './table.js';
 
 type InspectedTraining = NonNullable<Inspection['training']>;
 
@@ -19,15 +19,7 @@ export function trainingLines(training: InspectedTraining, all: boolean): readon
     ...factLines(training),
     '',
     ...tableLines(
-      [
-        { title: 'trained' },
-        { title: 'shape' },
-        { title: 'decay' },
-        { title: 'weight', right: true },
-        { title: 'copies', right: true },
-        { title: 'gradient', right: true },
-        { title: 'state', right: true },
-      ],
+      [...textColumns('trained', 'shape', 'decay'), ...numberColumns('weight', 'copies', 'gradient', 'state')],
       [
         ...shown.map((row) => [row.name, `[${row.shape.join(', ')}]`, row.decays ? 'yes' : 'no', ...bytesOf(row)]),
         ['all', '', '', ...bytesOf(training.total)],

@@ -1,7 +1,7 @@
 /**
- * @file Option values: text to value, with an error that says what was expected.
+ * @file Option values: text to value, with an error that names the option and says what was expected.
  */
-import { AutoparError, offer } from '../api/words.js';
+import { type AutoparError, badOption, offer } from '../api/words.js';
 
 const SIZE_FACTORS: Readonly<Record<string, number>> = {
   '': 1,
@@ -16,120 +16,107 @@ const SIZE_FACTORS: Readonly<Record<string, number>> = {
   tib: 2 ** 40,
 };
 
-/** A parser of whole numbers from `least` to `most`; `name` is the option's, for the error, as `hint` is. */
-export function integerParser(
-  name: string,
-  least: number,
-  most = Number.MAX_SAFE_INTEGER,
-  hint?: string,
-): (text: string) => number {
+/** A parser of the values of an option, by whose name errors call it. */
+type Parser<Value> = (text: string, name: string) => Value;
+
+/** A parser of whole numbers from `least` to `most`; `hint` is for the error. */
+export function integerParser(least: number, most = Number.MAX_SAFE_INTEGER, hint?: string): Parser<number> {
   const limit = most === Number.MAX_SAFE_INTEGER ? '' : ` and at most ${most}`;
-  return (text) => {
+  return (text, name) => {
     const value = Number(text);
     if (/^[+-]?\d+$/.test(text) && Number.isSafeInteger(value) && value >= least && value <= most) return value;
     const range =
       least === 1 && limit === '' ? 'a positive whole number' : `a whole number of at least ${least}${limit}`;
-    throw badOption(name, text, range, hint);
+    throw notAValue(name, text, range, hint);
   };
 }
 
-/** A parser of numbers that are not negative. */
-export function nonNegative(name: string): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value;
-    throw badOption(name, text, 'a number that is not negative, such as 1e-3');
-  };
+/** A number that is not negative. */
+export function nonNegative(text: string, name: string): number {
+  const value = Number(text);
+  if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value;
+  throw notAValue(name, text, 'a number that is not negative, such as 1e-3');
 }
 
-/** A parser of shares, as numbers or in percent: from 0 to below 1. */
-export function shareOf(name: string): (text: string) => number {
-  return (text) => {
-    const [, number = '', percent = ''] = /^\s*([\d.]+)\s*(%?)\s*$/.exec(text) ?? [];
-    const value = Number(number) / (percent === '' ? 1 : 100);
-    if (number !== '' && value >= 0 && value < 1) return value;
-    throw badOption(name, text, 'a share from 0 to below 1, such as 0.1 or 10%');
-  };
+/** A share, as a number or in percent: from 0 to below 1. */
+export function shareOf(text: string, name: string): number {
+  const [, number = '', percent = ''] = /^\s*([\d.]+)\s*(%?)\s*$/.exec(text) ?? [];
+  const value = Number(number) / (percent === '' ? 1 : 100);
+  if (number !== '' && value >= 0 && value < 1) return value;
+  throw notAValue(name, text, 'a share from 0 to below 1, such as 0.1 or 10%');
 }
 
-/** A parser of whole numbers of either sign. */
-export function integer(name: string): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (/^[+-]?\d+$/.test(text) && Number.isSafeInteger(value)) return value;
-    throw badOption(name, text, 'a whole number, such as -100');
-  };
+/** A whole number of either sign. */
+export function integer(text: string, name: string): number {
+  const value = Number(text);
+  if (/^[+-]?\d+$/.test(text) && Number.isSafeInteger(value)) return value;
+  throw notAValue(name, text, 'a whole number, such as -100');
 }
 
 /** A parser of `count` numbers with commas between. */
-export function numbers(name: string, count: number, example: string): (text: string) => readonly number[] {
-  return (text) => {
+export function numbers(count: number, example: string): Parser<readonly number[]> {
+  return (text, name) => {
     const values = text.split(',').map((part) => (part.trim() === '' ? Number.NaN : Number(part)));
     if (values.length === count && values.every(Number.isFinite)) return values;
-    throw badOption(name, text, `${count} numbers, such as ${example}`);
+    throw notAValue(name, text, `${count} numbers, such as ${example}`);
   };
 }
 
-/** A parser of a shape: sizes with commas between, in brackets or not; `[]` is a scalar's. */
-export function sizes(name: string): (text: string) => readonly number[] {
-  return (text) => {
-    const [, inner = ''] = /^\s*\[(.*)\]\s*$/.exec(text) ?? [null, text];
-    if (inner.trim() === '') return [];
-    const shape = inner.split(',').map((part) => (/^\s*\d+\s*$/.test(part) ? Number(part) : Number.NaN));
-    if (shape.every(Number.isSafeInteger)) return shape;
-    throw badOption(name, text, 'whole numbers with commas between, such as 2,8,64');
-  };
+/** A shape: sizes with commas between, in brackets or not; `[]` is a scalar's. */
+export function sizes(text: string, name: string): readonly number[] {
+  const [, inner = ''] = /^\s*\[(.*)\]\s*$/.exec(text) ?? [null, text];
+  if (inner.trim() === '') return [];
+  const shape = inner.split(',').map((part) => (/^\s*\d+\s*$/.test(part) ? Number(part) : Number.NaN));
+  if (shape.every(Number.isSafeInteger)) return shape;
+  throw notAValue(name, text, 'whole numbers with commas between, such as 2,8,64');
 }
 
 /** A parser of an order of all the names given. */
-export function orderOf(name: string, names: readonly string[]): (text: string) => readonly string[] {
-  return (text) => {
+export function orderOf(names: readonly string[]): Parser<readonly string[]> {
+  return (text, name) => {
     const given = text.split(',').map((part) => part.trim());
     if (given.length === names.length && names.every((each) => given.includes(each))) return given;
-    throw badOption(name, text, `${names.join(', ')} in some order, with commas between`);
+    throw notAValue(name, text, `${names.join(', ')} in some order, with commas between`);
   };
 }
 
-/** A parser of memory sizes in bytes: `80GB` (10^9), `16GiB` (2^30), `2e10`. */
-export function byteSize(name: string): (text: string) => number {
-  return (text) => {
-    const [, number = '', unit = ''] = /^\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*$/i.exec(text) ?? [];
-    const bytes = Number(number) * (SIZE_FACTORS[unit.toLowerCase()] ?? Number.NaN);
-    if (number !== '' && Number.isFinite(bytes) && bytes >= 1) return Math.floor(bytes);
-    throw badOption(name, text, 'a size such as 80GB, 16GiB or 2e10');
-  };
+/** A memory size in bytes: `80GB` (10^9), `16GiB` (2^30), `2e10`. */
+export function byteSize(text: string, name: string): number {
+  const [, number = '', unit = ''] = /^\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*$/i.exec(text) ?? [];
+  const bytes = Number(number) * (SIZE_FACTORS[unit.toLowerCase()] ?? Number.NaN);
+  if (number !== '' && Number.isFinite(bytes) && bytes >= 1) return Math.floor(bytes);
+  throw notAValue(name, text, 'a size such as 80GB, 16GiB or 2e10');
 }
 
 /** A parser of a choice among names. */
-export function choiceAmong(name: string, choices: readonly string[]): (text: string) => string {
-  return (text) => {
+export function choiceAmong(choices: readonly string[]): Parser<string> {
+  return (text, name) => {
     if (choices.includes(text)) return text;
-    throw new AutoparError('bad-option', 'usage', `${name} ${text} is not a valid choice`, {}, offer(text, choices));
+    throw badOption(`${name} ${text} is not a valid choice`, offer(text, choices));
   };
 }
 
 /** A parser of `NAME=VALUE` that gathers repeated options into one record. */
 export function nameAndValue<Value>(
-  name: string,
-  parse: (text: string) => Value,
-): (text: string, before: unknown) => Readonly<Record<string, Value>> {
-  return (text, before) => {
+  parse: Parser<Value>,
+): (text: string, name: string, before: unknown) => Readonly<Record<string, Value>> {
+  return (text, name, before) => {
     const cut = text.lastIndexOf('=');
-    if (cut < 1 || cut === text.length - 1) throw badOption(name, text, `NAME=VALUE, as in ${name} batch=8`);
+    if (cut < 1 || cut === text.length - 1) throw notAValue(name, text, `NAME=VALUE, as in ${name} batch=8`);
     const gathered = (before ?? {}) as Readonly<Record<string, Value>>;
     const key = text.slice(0, cut);
     if (Object.hasOwn(gathered, key)) {
-      throw new AutoparError('bad-option', 'usage', `${name} gives ${key} twice`, {}, 'give each name once');
+      throw badOption(`${name} gives ${key} twice`, 'give each name once');
     }
-    return { ...gathered, [key]: parse(text.slice(cut + 1)) };
+    return { ...gathered, [key]: parse(text.slice(cut + 1), name) };
   };
 }
 
 /** A parser that gathers the values of a repeated option into a list. */
-export function repeatedValues(text: string, before: unknown): readonly string[] {
+export function repeatedValues(text: string, _name: string, before: unknown): readonly string[] {
   return [...((before ?? []) as readonly string[]), text];
 }
 
-function badOption(name: string, text: string, expected: string, hint?: string): AutoparError {
-  return new AutoparError('bad-option', 'usage', `${name} ${text}: expected ${expected}`, {}, hint);
+function notAValue(name: string, text: string, expected: string, hint?: string): AutoparError {
+  return badOption(`${name} ${text}: expected ${expected}`, hint);
 }

@@ -2,27 +2,17 @@
  * @file `autopar verify`: the sharded program against the unsharded model, and which tolerance each tensor is within.
  */
 
-import type { BackendName, ExitKind, VerifyResult } from '../api/index.js';
+import type { ExitKind, VerifyOptions, VerifyResult } from '../api/index.js';
 import { verify } from '../api/verbs.js';
 import { COMPUTING_BACKENDS } from '../api/words.js';
-import type { Command, CommandContext } from './command.js';
+import type { Command, CommandContext, FlagsOf } from './command.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
-import { tableLines } from './table.js';
+import { numberColumns, tableLines, textColumns } from './table.js';
 import { byteSize, choiceAmong, integerParser, nonNegative } from './values.js';
 
-interface VerifyFlags {
-  readonly model?: string;
-  readonly inputs?: string;
-  readonly seed?: number;
-  readonly tensors?: boolean;
-  readonly rtol?: number;
-  readonly atol?: number;
-  readonly backend?: BackendName;
-  readonly memory?: number;
-  readonly offloadDir?: string;
-}
+type VerifyFlags = FlagsOf<VerifyOptions>;
 
 export const verifyCommand: Command<VerifyFlags> = {
   name: 'verify',
@@ -34,27 +24,27 @@ export const verifyCommand: Command<VerifyFlags> = {
       flags: '--inputs <file>',
       says: '.npy, .npz, .pb, or folder of these or io.json (default: random)',
     },
-    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser('--seed', 0) },
+    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: integerParser(0) },
     { flags: '--tensors', says: 'compare all tensors between segments, not only the outputs' },
     {
       flags: '--rtol <r>',
-      says: 'relative tolerance (default: 1e-3; 16-bit types 2e-2; training 1e-5)',
-      parse: nonNegative('--rtol'),
+      says: 'relative tolerance (default: 1e-3; fp16 2e-2, bf16 5e-2; training 1e-5)',
+      parse: nonNegative,
     },
     {
       flags: '--atol <a>',
-      says: 'absolute tolerance (default: 1e-4; 16-bit types 2e-2; training by tensor)',
-      parse: nonNegative('--atol'),
+      says: 'absolute tolerance (default: 1e-4; fp16 2e-2, bf16 5e-2; training by tensor)',
+      parse: nonNegative,
     },
     {
       flags: '--backend <cpu|webgpu|cuda>',
       says: 'backend of the ranks (default: cpu)',
-      parse: choiceAmong('--backend', COMPUTING_BACKENDS),
+      parse: choiceAmong(COMPUTING_BACKENDS),
     },
     {
       flags: '--memory <size>',
       says: "limit of a rank's device memory, such as 80MB",
-      parse: byteSize('--memory'),
+      parse: byteSize,
     },
     { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
   ],
@@ -133,17 +123,12 @@ type VerifiedTensor = VerifyResult['outputs'][number] | NonNullable<VerifyResult
 function comparisonLines(comparisons: readonly VerifiedTensor[], passed: boolean): readonly string[] {
   const ofSteps = comparisons.some((comparison) => 'step' in comparison);
   const columns = [
-    { title: 'tensor' },
-    ...(ofSteps ? [{ title: 'of' }] : []),
-    { title: 'type' },
-    { title: 'largest', right: true },
-    { title: 'worst absolute', right: true },
-    { title: 'worst relative', right: true },
-    { title: 'atol', right: true },
-    { title: 'rtol', right: true },
+    ...textColumns('tensor'),
+    ...(ofSteps ? textColumns('of') : []),
+    ...textColumns('type'),
+    ...numberColumns('largest', 'worst absolute', 'worst relative', 'atol', 'rtol'),
     { title: passed ? 'passes by' : 'result' },
-    { title: 'worst at' },
-    { title: '' },
+    ...textColumns('worst at', ''),
   ];
   const rows = comparisons.map((comparison) => [
     comparison.name,

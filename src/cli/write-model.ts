@@ -2,6 +2,7 @@
  * @file `--write-model F.onnx`: the common part of the commands that take `--model`.
  */
 import type { Inspection, InspectOptions } from '../api/index.js';
+import { withoutUndefined } from '../api/words.js';
 import type { CommandOption } from './command.js';
 
 export type WriteModelFlags = Pick<InspectOptions, 'writeModel' | 'force'>;
@@ -19,10 +20,7 @@ export const writeModelOptions: readonly CommandOption[] = [
 
 /** The options of a verb that the flags stand for. */
 export function writeModelIn({ writeModel, force }: WriteModelFlags): WriteModelFlags {
-  return {
-    ...(writeModel === undefined ? {} : { writeModel }),
-    ...(force === undefined ? {} : { force }),
-  };
+  return withoutUndefined({ writeModel, force });
 }
 
 /** Where the model went, if it was written. */

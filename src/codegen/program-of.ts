@@ -3,12 +3,15 @@
  */
 
 import { createHash } from 'node:crypto';
+import { isFloating } from '../ir/dtype.js';
 import type { Graph } from '../ir/graph.js';
 import { isOnceAStep, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { tableRows } from '../ir/table-rows.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import type { SecondHalf } from '../partition/order.js';
-import type { PlacedStep } from '../partition/place-moves.js';
+import type { PlacedInstruction } from '../partition/place-moves.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { inlineValues } from '../partition/segments.js';
 import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
@@ -73,7 +76,7 @@ export function programOf(
     version: PROGRAM_VERSION,
     model,
     mesh: mesh.map(axisRecord),
-    inputs: lowered.flatMap(({ sharded }, stage) => inputsOf(sharded, stage)),
+    inputs: lowered.flatMap((part, stage) => inputsOf(part, stage)),
     outputs: lowered.flatMap(({ sharded }, stage) => outputsOf(sharded, stage)),
     ...(state.length > 0 ? { state } : {}),
     stages: written.map((stage, index) => {
@@ -91,11 +94,15 @@ function axisRecord({ name, size, subAxes }: MeshAxis): ProgramAxis {
   return { axis: name, size, subAxes };
 }
 
-function inputsOf(sharded: ShardedGraph, stage: number): Program['inputs'] {
+function inputsOf({ graph, sharded }: LoweredStage, stage: number): Program['inputs'] {
   const kept = new Set(sharded.state.map(({ to }) => to));
   return sharded.inputs
     .filter(({ tensor, input }) => !kept.has(tensor) && input !== sharded.microBatches?.index)
-    .map(({ tensor, input }) => valueRecord(sharded, stage, tensor, input));
+    .map(({ tensor, input }) => {
+      const value = valueRecord(sharded, stage, tensor, input);
+      const rows = isFloating(value.dtype) ? null : tableRows(graph, input);
+      return rows === null ? value : { ...value, rows };
+    });
 }
 
 function outputsOf(sharded: ShardedGraph, stage: number): Program['outputs'] {
@@ -134,28 +141,36 @@ function stageOf(
   const types = typesIn(sharded);
   // A pipeline has a list per pass.
   const hasPasses = !sharded.pipeline && sharded.nodes.some(({ phase }) => phase !== 'forward');
-  const written = (step: PlacedStep): Unmarked => {
-    if (step.kind === 'wait') return { kind: 'wait', id: step.id };
-    if (step.kind === 'send' || step.kind === 'recv') {
-      const { name, tensor, stage: other } = step.transfer;
-      return { kind: step.kind, tensor, stage: other, label: name };
+  const written = (instruction: PlacedInstruction): Unmarked => {
+    if (instruction.kind === 'wait') return { kind: 'wait', id: instruction.id };
+    if (instruction.kind === 'send' || instruction.kind === 'recv') {
+      const { name, tensor, stage: other } = instruction.transfer;
+      return { kind: instruction.kind, tensor, stage: other, label: name };
     }
-    if (step.kind === 'start') {
-      const { node } = step;
+    if (instruction.kind === 'start') {
+      const { node } = instruction;
       const { axes, input, output } = node;
       const collective = sendsFilled ? filledOnly(node, sharded) : node.collective;
       return {
-        ...{ kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) },
-        ...(step.last ? { last: true } : {}),
-        ...(step.bucket === undefined ? {} : { bucket: step.bucket }),
+        ...{
+          kind: 'start',
+          id: instruction.id,
+          collective,
+          axes,
+          input,
+          output,
+          label: labelOf(node.layer, node.origin),
+        },
+        ...(instruction.last ? { last: true } : {}),
+        ...(instruction.bucket === undefined ? {} : { bucket: instruction.bucket }),
       };
     }
-    if (step.kind === 'move') {
-      const { input, output, layer, origin } = step.node;
+    if (instruction.kind === 'move') {
+      const { input, output, layer, origin } = instruction.node;
       return { kind: 'move', input, output, label: labelOf(layer, origin) };
     }
-    if (step.kind === 'accumulate') {
-      const { inputs, outputs, layer, origin } = step.node;
+    if (instruction.kind === 'accumulate') {
+      const { inputs, outputs, layer, origin } = instruction.node;
       return {
         kind: 'accumulate',
         input: inputs[0] as string,
@@ -163,7 +178,7 @@ function stageOf(
         label: labelOf(layer, origin),
       };
     }
-    const segment = makeSegment(step, around);
+    const segment = makeSegment(instruction, around);
     const record = segmentRecord(segment, types);
     const plainFile = record.file.replace(/onnx$/, 'plain.onnx');
     if (!files.has(record.file)) {
@@ -173,9 +188,10 @@ function stageOf(
     }
     const id = shortHash(JSON.stringify([record.sha256, record.types]));
     const plain = (model = files.get(plainFile)) => model && { plain: { file: plainFile, sha256: hashOf(model) } };
-    const seconds = () => secondsOf && { seconds: step.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0) };
+    const seconds = () =>
+      secondsOf && { seconds: instruction.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0) };
     segments[id] ??= { ...record, ...plain(), ...seconds() };
-    const first = step.nodes[0] as ComputeNode;
+    const first = instruction.nodes[0] as ComputeNode;
     return {
       kind: 'compute',
       segment: id,
@@ -189,10 +205,12 @@ function stageOf(
   const free = (tensors: readonly string[]): readonly Unmarked[] =>
     tensors.length > 0 ? [{ kind: 'free', tensors }] : [];
   const phases: Record<string, readonly Instruction[]> = {};
-  for (const { name, unread, steps } of walk.lists)
+  for (const { name, unread, instructions } of walk.lists)
     phases[name] = [
       ...unread.flatMap(({ half, tensors }) => marked(free(tensors), half)),
-      ...steps.flatMap(({ step, frees }) => marked([written(step), ...free(frees)], step.half)),
+      ...instructions.flatMap(({ instruction, frees }) =>
+        marked([written(instruction), ...free(frees)], instruction.half),
+      ),
     ];
   const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
@@ -284,11 +302,7 @@ function tensorRecords(
       shape,
       layout: order ? { ...layout, order } : layout,
       lifetime: lifetimeOf(name),
-      ...(place ? { place } : {}),
-      ...(varying ? { varying } : {}),
-      ...(border ? { border } : {}),
-      ...(first ? { first } : {}),
-      ...(source === undefined ? {} : { source }),
+      ...withoutUndefined({ place, varying, border, first, source }),
     };
   }
   return result;

@@ -7,7 +7,7 @@ import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
 import { graphInPlainOperators } from '../ir/onnx/written-out.js';
 import { structureOf } from '../ir/structure-key.js';
-import type { PlacedStep } from '../partition/place-moves.js';
+import type { PlacedInstruction } from '../partition/place-moves.js';
 import { textOf } from '../partition/segments.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { ProgramNode } from '../program/program.js';
@@ -48,7 +48,7 @@ export interface SegmentContext {
 
 /** Builds the ONNX model of a run of compute nodes. */
 export function makeSegment(
-  { nodes, results }: Extract<PlacedStep, { readonly kind: 'segment' }>,
+  { nodes, results }: Extract<PlacedInstruction, { readonly kind: 'segment' }>,
   around: SegmentContext,
 ): Segment {
   const names = new Map<string, string>();

@@ -3,13 +3,18 @@
  */
 import { AutoparError } from '../ir/error.js';
 
-/** `target-lacks-plan` (exit backendAbsent); `subject` names the part of the plan, `node` an operator that has it. */
-export function lacksPlan(target: string, subject: string, node: string): AutoparError {
+/**
+ * `target-lacks-plan` (exit backendAbsent).
+ * @param subject names the part of the plan
+ * @param node an operator that has it
+ * @param remedy what to give for another plan
+ */
+export function lacksPlan(target: string, subject: string, node: string, remedy = 'choose another plan'): AutoparError {
   return new AutoparError(
     'target-lacks-plan',
     'backendAbsent',
     `--target ${target} does not support ${subject}`,
     { node },
-    'choose another plan, or leave --target out for the bundled runtime',
+    `${remedy}, or leave --target out for the bundled runtime`,
   );
 }

@@ -10,21 +10,21 @@ import { withoutData } from '../ir/onnx/external-data.js';
 import { loadWeight } from '../ir/onnx/tensors.js';
 import { openWeight, PIECE, type Room } from '../ir/onnx/weight-reader.js';
 import type { ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
-import { cutBlock, cutPieces } from '../program/blocks.js';
 import { shardText } from '../program/mesh.js';
 import type { ProgramAxis, ProgramLayout, ProgramWeight } from '../program/program.js';
 import { type SafetensorsEntry, writeSafetensors } from '../program/safetensors.js';
+import { cutPieces, cutShard } from '../program/shards.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize, subAxes, subAxisSize } from '../sharding-propagation/mesh.js';
 
-/** A tensor of the sharded graph whose shards are read from a weight. */
-export interface WeightBlock {
+/** A tensor of the sharded graph, and the weight that its shards are read from. */
+export interface ShardSource {
   readonly tensor: string;
   readonly weight: string;
 }
 
 /** Weights, and state as it is before the first step. */
-function storedTensors(sharded: ShardedGraph): readonly WeightBlock[] {
+function storedTensors(sharded: ShardedGraph): readonly ShardSource[] {
   return [...sharded.weights, ...sharded.state.map(({ to }) => ({ tensor: to, weight: to }))];
 }
 
@@ -87,7 +87,7 @@ export async function writeWeights(
         key: place.key,
         dtype: place.dtype,
         shape: place.localShape,
-        pieces: () => blockPieces(weight, source, { layout, mesh, rank }, whole, signal),
+        pieces: () => shardPieces(weight, source, { layout, mesh, rank }, whole, signal),
       });
       files.set(file, entries);
     }
@@ -96,7 +96,7 @@ export async function writeWeights(
 }
 
 /** The shard of one rank. */
-async function* blockPieces(
+async function* shardPieces(
   name: string,
   weight: Weight,
   {
@@ -109,7 +109,7 @@ async function* blockPieces(
 ): AsyncGenerator<Uint8Array> {
   signal?.throwIfAborted();
   if (layout.extents) {
-    yield cutBlock(await weightBytes(name, weight), weight.shape, weight.dtype, layout, mesh, rank);
+    yield cutShard(await weightBytes(name, weight), weight.shape, weight.dtype, layout, mesh, rank);
     return;
   }
   const reader = openWeight(weight.source, whole);
@@ -148,7 +148,7 @@ function isZero(graph: Graph, name: string): boolean {
 }
 
 /** By name, as JSON's sorted keys are. */
-function inOrder(weights: readonly WeightBlock[]): readonly WeightBlock[] {
+function inOrder(weights: readonly ShardSource[]): readonly ShardSource[] {
   return [...weights].sort((a, b) => (a.tensor < b.tensor ? -1 : a.tensor > b.tensor ? 1 : 0));
 }
 

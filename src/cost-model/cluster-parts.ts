@@ -53,8 +53,8 @@ function partsOfFile(whole: Cluster, description: ClusterDescription): readonly 
     for (const size of sizesOf(level)) {
       const kept = levels.map((own, at) => (at < index ? own : { ...own, size: at === index ? size : 1 }));
       const nodes = Math.max(1, (inside * size) / perNode);
-      const block = Math.max(1, (inside * level.size) / perNode);
-      for (const firstNode of startsOf(whole, nodes, Math.max(1, inside / perNode), block)) {
+      const unit = Math.max(1, (inside * level.size) / perNode);
+      for (const firstNode of startsOf(whole, nodes, Math.max(1, inside / perNode), unit)) {
         const own = nodesBetween(description, firstNode, firstNode + nodes);
         const key = JSON.stringify([inside * size, own]);
         if (found.has(key)) continue;
@@ -72,8 +72,8 @@ function sizesOf({ size, topology }: LevelDescription): readonly number[] {
   return topology === 'ring' || topology === 'torus' ? [...new Set([1, size])] : powersTo(size);
 }
 
-/** Where so many nodes may begin: at whole groups, inside one block of the level, at the ends of a kind. */
-function startsOf({ nodes, kinds = [] }: Cluster, count: number, group: number, block: number): readonly number[] {
+/** Where so many nodes may begin: at whole groups, inside one unit of the level, at the ends of a kind. */
+function startsOf({ nodes, kinds = [] }: Cluster, count: number, group: number, unit: number): readonly number[] {
   const starts = [0];
   let end = 0;
   for (const kind of kinds) {
@@ -81,9 +81,7 @@ function startsOf({ nodes, kinds = [] }: Cluster, count: number, group: number, 
     end += kind.nodes;
     starts.push(Math.ceil(first / group) * group, Math.floor((end - count) / group) * group);
   }
-  return [...new Set(starts)].filter(
-    (start) => start >= 0 && start + count <= nodes && (start % block) + count <= block,
-  );
+  return [...new Set(starts)].filter((start) => start >= 0 && start + count <= nodes && (start % unit) + count <= unit);
 }
 
 /** The description of some nodes, neighbours that are alike together; undefined where nodes do not differ. */

@@ -3,6 +3,7 @@
  */
 import { availableParallelism } from 'node:os';
 import { AutoparError } from '../ir/error.js';
+import type { CodeOf } from '../ir/error-codes.js';
 import { AXIS_ORDER, MOST_DEVICES } from '../sharding-propagation/mesh.js';
 import type { ClusterDescription } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec } from './device.js';
@@ -140,6 +141,6 @@ function validDegree(degree: number | undefined): number {
   return degree !== undefined && Number.isInteger(degree) && degree > 0 ? degree : 1;
 }
 
-function usage(code: string, message: string, hint: string): AutoparError {
+function usage(code: CodeOf<'usage'>, message: string, hint: string): AutoparError {
   return new AutoparError(code, 'usage', message, {}, hint);
 }

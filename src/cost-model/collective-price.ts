@@ -5,9 +5,9 @@
  *
  *     all-reduce                                 2 passes,  (n−1)/n of the whole array each
  *     all-gather, reduce-scatter                 1 pass,    (n−1)/n of the whole array
- *     all-to-all                                 1 pass,    (n−1)/n of the block
- *     permute                                    1 pass,    the block
- *     reduce, broadcast                          1 round,   n−1 blocks through the first rank's own links
+ *     all-to-all                                 1 pass,    (n−1)/n of the operand
+ *     permute                                    1 pass,    the operand
+ *     reduce, broadcast                          1 round,   n−1 operands through the first rank's own links
  *
  * A group that spans levels runs hierarchically: inside each node, then between nodes on every device's own shard, over the
  * node's cards together. Chunks follow one another, so that all levels work at once and the slowest counts, as measured for
@@ -23,7 +23,7 @@ export type { CollectiveKind } from './levels.js';
 /**
  * Seconds of one collective.
  * @param bytes of the whole array for all-reduce, all-gather (result), reduce-scatter (operand); of one
- * rank's block for all-to-all, permute, reduce and broadcast
+ * rank's operand for all-to-all, permute, reduce and broadcast
  */
 export function collectiveSeconds(
   kind: CollectiveKind,
@@ -65,7 +65,7 @@ function groupOver(
     latency += rounds * level.latencySeconds;
     const bandwidth = busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : (cards[index] ?? 1));
     const { seconds, power } = level.fill;
-    // In a star, the blocks of ranks that are as far away cross the level.
+    // In a star, the operands of ranks that are as far away cross the level.
     const wire = isStar ? inside * (members - 1) : perByte;
     inside *= members;
     links.push({ bandwidth, filling: bandwidth * seconds * stepsOf(level, members), power, perByte: wire });

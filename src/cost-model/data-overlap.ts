@@ -5,6 +5,8 @@
  */
 
 import { isOfModel, isOnceAStep } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
+import { readersOf } from '../ir/makers-and-readers.js';
 import { operatorRole } from '../ir/ops/index.js';
 import { arrayBytes } from '../partition/buckets.js';
 import { runsInStep } from '../partition/except-last.js';
@@ -82,9 +84,7 @@ function messageParts(
     const reduction = 'reduction' in collective ? collective.reduction : '';
     const layer = isOnceAStep(phase) ? '' : servedLayer(node);
     const key = JSON.stringify([collective.kind, reduction, axes, graph.tensors.get(input)?.dtype, phase, layer]);
-    const known = messages.get(key);
-    if (known) known.push(node);
-    else messages.set(key, [node]);
+    appendTo(messages, key, node);
   }
   return new Map(
     [...messages.values()].flatMap((members) => {
@@ -105,13 +105,7 @@ function messageParts(
  * overlap with the backward; those that gather parameters with the pass that reads them, after an update with the forward.
  */
 function waits(graph: ShardedGraph): ReadonlyMap<CommunicationNode, 'forward' | 'backward'> {
-  const readers = new Map<string, ShardedNode[]>();
-  for (const node of graph.nodes)
-    for (const name of readsOf(node)) {
-      const known = readers.get(name);
-      if (known) known.push(node);
-      else readers.set(name, [node]);
-    }
+  const readers = readersOf(graph.nodes, readsOf);
   const late = new Set<ShardedNode>();
   for (const node of graph.nodes.toReversed()) {
     if (isOfModel(node.phase) || node.phase === 'recompute') continue;

@@ -56,7 +56,7 @@ export interface DeviceSpec {
   readonly notes?: string;
 }
 
-/** A block of a matmul's result that one processor computes, and the share of the peak that such blocks reach. */
+/** A tile of a matmul's result that one processor computes, and the share of the peak that such tiles reach. */
 export interface Tile {
   readonly rows: number;
   readonly columns: number;

@@ -25,7 +25,8 @@ export function withMemory(cluster: Cluster, bytes: (of: number) => number): Clu
   return withDevices(cluster, (device) => ({ ...device, memoryBytes: bytes(device.memoryBytes) }));
 }
 
-function withDevices(cluster: Cluster, change: (device: DeviceSpec) => DeviceSpec): Cluster {
+/** The cluster with all of its devices changed. */
+export function withDevices(cluster: Cluster, change: (device: DeviceSpec) => DeviceSpec): Cluster {
   return {
     ...cluster,
     device: change(cluster.device),

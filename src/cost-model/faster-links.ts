@@ -3,6 +3,7 @@
  */
 import type { Cluster } from './cluster.js';
 import type { DeviceSpec } from './device.js';
+import { withDevices } from './faster-devices.js';
 import type { ClusterLevel } from './levels.js';
 
 /** The cluster with links of a kind `factor` times as fast: inside nodes (the innermost level), or between them (all others). */
@@ -19,12 +20,7 @@ export function fasterLinks(cluster: Cluster, which: 'inside' | 'between', facto
       : { ...device, scaleOut: { ...device.scaleOut, bandwidth: factor * device.scaleOut.bandwidth } };
   const levelOf = (level: ClusterLevel, index: number): ClusterLevel =>
     (index === 0) === (which === 'inside') ? scaledLevel(level, factor) : level;
-  return {
-    ...cluster,
-    device: deviceOf(cluster.device),
-    levels: cluster.levels.map(levelOf),
-    ...(cluster.kinds ? { kinds: cluster.kinds.map((kind) => ({ ...kind, device: deviceOf(kind.device) })) } : {}),
-  };
+  return { ...withDevices(cluster, deviceOf), levels: cluster.levels.map(levelOf) };
 }
 
 function scaledLevel(level: ClusterLevel, factor: number): ClusterLevel {

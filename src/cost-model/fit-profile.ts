@@ -28,7 +28,7 @@ export type MeasuredSubject =
   | { readonly kind: 'chain'; readonly operators: number }
   /** A segment that makes so many arrays of as many, each by an operator. */
   | { readonly kind: 'wide'; readonly tensors: number; readonly elements: number }
-  /** `elements` as the cost model counts a collective's bytes: of the whole array, or of one rank's block. */
+  /** `elements` as the cost model counts a collective's bytes: of the whole array, or of one rank's operand. */
   | { readonly kind: 'collective'; readonly collective: CollectiveKind; readonly elements: number };
 
 export type Measurement = MeasuredSubject & { readonly ranks: number; readonly seconds: number };

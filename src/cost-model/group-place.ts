@@ -5,15 +5,16 @@
  *
  *     tp 6 on nodes of 8     0–5 in one node, 6–11 two devices in one and four in the next
  */
+import { madeOnce } from '../ir/remembered.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
-import { deviceCount, subAxes } from '../sharding-propagation/mesh.js';
+import { deviceCount, rankStrides, subAxisSize } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import type { ClusterLevel } from './levels.js';
 
 /** The placement of a group. Made by `evenPlace` and `groupPlace`. */
 export interface GroupPlace {
   readonly ranks: number;
-  /** At each level of the cluster, innermost first: the most members in one block of it. */
+  /** At each level of the cluster, innermost first: the most members in one unit of it (a node, a rack). */
   readonly members: readonly number[];
   /** At each level: the fewest of its ranks inside one member, over whose cards it sends side by side. */
   readonly cards: readonly number[];
@@ -36,7 +37,7 @@ export interface GroupRuns {
   readonly devices: number;
 }
 
-/** The place of a group with so many members at each level, innermost first, in blocks that are all alike. */
+/** The place of a group with so many members at each level, innermost first, in units that are all alike. */
 export function evenPlace(members: readonly number[]): GroupPlace {
   let ranks = 1;
   const cards = members.map((count) => {
@@ -49,33 +50,23 @@ export function evenPlace(members: readonly number[]): GroupPlace {
 
 /** Where the groups over `axes` are. */
 export function placeGroup(mesh: Mesh, axes: readonly SubAxis[], { levels }: Pick<Cluster, 'levels'>): GroupPlace {
-  const runs: RankRun[] = [];
-  let stride = 1;
-  for (const { name, size } of [...subAxes(mesh)].reverse()) {
-    if (axes.includes(name)) runs.push({ stride, ranks: size });
-    stride *= size;
-  }
+  const runs = [...rankStrides(mesh)].flatMap(([name, stride]): readonly RankRun[] =>
+    axes.includes(name) ? [{ stride, ranks: subAxisSize(mesh, name) }] : [],
+  );
   return groupPlace({ runs: joined(runs), devices: deviceCount(mesh) }, levels);
 }
 
 /**
- * The innermost level whose blocks no group over a sub-axis straddles; `isEven` is false where that is the outermost level
- * because the sub-axis straddles blocks of all others.
+ * The innermost level whose units no group over a sub-axis straddles; `isEven` is false where that is the outermost level
+ * because the sub-axis straddles units of all others.
  */
 export function levelOfAxis(
   mesh: Mesh,
   axis: SubAxis,
   { levels }: Pick<Cluster, 'levels'>,
 ): { readonly level: number; readonly isEven: boolean } {
-  let reach = 1;
-  let own = 1;
-  for (const { name, size } of [...subAxes(mesh)].reverse()) {
-    reach *= size;
-    own = size;
-    if (name === axis) break;
-  }
-  const level = blocksOf(levels).findIndex((block) => block % reach === 0);
-  const run: RankRun = { stride: reach / own, ranks: own };
+  const run: RankRun = { stride: rankStrides(mesh).get(axis) ?? 1, ranks: subAxisSize(mesh, axis) };
+  const level = unitSizes(levels).findIndex((unit) => unit % (run.stride * run.ranks) === 0);
   return { level: level === -1 ? levels.length - 1 : level, isEven: isEven([run], levels) };
 }
 
@@ -84,13 +75,10 @@ const KNOWN = new WeakMap<readonly ClusterLevel[], Map<string, GroupPlace>>();
 
 /** The placement of groups whose members are so many ranks apart. */
 export function groupPlace({ runs, devices }: GroupRuns, levels: readonly ClusterLevel[]): GroupPlace {
-  const known = KNOWN.get(levels) ?? new Map<string, GroupPlace>();
-  KNOWN.set(levels, known);
+  const known = madeOnce(KNOWN, levels, () => new Map<string, GroupPlace>());
   const even = isEven(runs, levels);
   const key = runs.map(({ stride, ranks }) => `${stride} ${ranks}`).join() + (even ? '' : ` of ${devices}`);
-  const found = known.get(key) ?? (even ? evenRuns(runs, levels) : unevenRuns(runs, devices, levels));
-  known.set(key, found);
-  return found;
+  return madeOnce(known, key, () => (even ? evenRuns(runs, levels) : unevenRuns(runs, devices, levels)));
 }
 
 /** Runs that follow on one another are one; runs of one rank are none. */
@@ -105,34 +93,34 @@ export function joined(runs: readonly RankRun[]): readonly RankRun[] {
   return result;
 }
 
-/** Devices of a block of each level. */
-function blocksOf(levels: readonly ClusterLevel[]): readonly number[] {
-  let block = 1;
+/** Devices in a unit of each level. */
+function unitSizes(levels: readonly ClusterLevel[]): readonly number[] {
+  let unit = 1;
   return levels.map(({ size }) => {
-    block *= size;
-    return block;
+    unit *= size;
+    return unit;
   });
 }
 
-/** Whether every block holds as much of each run as any other that holds some of it: then all groups are placed alike. */
+/** Whether every unit holds as much of each run as any other that holds some of it: then all groups are placed alike. */
 function isEven(runs: readonly RankRun[], levels: readonly ClusterLevel[]): boolean {
-  return blocksOf(levels)
+  return unitSizes(levels)
     .slice(0, -1)
-    .every((block) =>
+    .every((unit) =>
       runs.every(({ stride, ranks }) => {
         const reach = stride * ranks;
-        return block % reach === 0 || stride % block === 0 || (block % stride === 0 && reach % block === 0);
+        return unit % reach === 0 || stride % unit === 0 || (unit % stride === 0 && reach % unit === 0);
       }),
     );
 }
 
 function evenRuns(runs: readonly RankRun[], levels: readonly ClusterLevel[]): GroupPlace {
   let placed = 1;
-  const blocks = blocksOf(levels);
+  const units = unitSizes(levels);
   return evenPlace(
-    blocks.map((block, index) => {
+    units.map((unit, index) => {
       const inside = runs.reduce((product, { stride, ranks }) => {
-        const room = index === blocks.length - 1 ? ranks : Math.max(1, Math.min(ranks, block / stride));
+        const room = index === units.length - 1 ? ranks : Math.max(1, Math.min(ranks, unit / stride));
         return product * room;
       }, 1);
       const members = inside / placed;
@@ -142,11 +130,11 @@ function evenRuns(runs: readonly RankRun[], levels: readonly ClusterLevel[]): Gr
   );
 }
 
-/** Every distinct group, written out: placements in blocks repeat where both a block and a run of groups begin. */
+/** Every distinct group, written out: placements in units repeat where both a unit and a run of groups begin. */
 function unevenRuns(runs: readonly RankRun[], devices: number, levels: readonly ClusterLevel[]): GroupPlace {
   const reach = Math.max(...runs.map(({ stride, ranks }) => stride * ranks));
-  const block = blocksOf(levels).at(-2) ?? 1;
-  const bases = Math.min(devices, (reach / greatestCommonDivisor(reach, block)) * block);
+  const unit = unitSizes(levels).at(-2) ?? 1;
+  const bases = Math.min(devices, (reach / greatestCommonDivisor(reach, unit)) * unit);
   const places = new Map<string, GroupPlace>();
   for (let base = 0; base < bases; base++) {
     if (runs.some(({ stride, ranks }) => Math.floor(base / stride) % ranks !== 0)) continue;
@@ -168,19 +156,19 @@ function writtenOut(runs: readonly RankRun[], base: number, levels: readonly Clu
   const members: number[] = [];
   const cards: number[] = [];
   for (const { size } of levels) {
-    const blocks = new Map<number, { members: number; ranks: number }>();
+    const units = new Map<number, { members: number; ranks: number }>();
     for (const [member, ranks] of inside) {
-      const block = blocks.get(Math.floor(member / size)) ?? { members: 0, ranks: 0 };
-      blocks.set(Math.floor(member / size), { members: block.members + 1, ranks: block.ranks + ranks });
+      const unit = units.get(Math.floor(member / size)) ?? { members: 0, ranks: 0 };
+      units.set(Math.floor(member / size), { members: unit.members + 1, ranks: unit.ranks + ranks });
     }
-    members.push(Math.max(...[...blocks.values()].map((block) => block.members)));
+    members.push(Math.max(...[...units.values()].map((unit) => unit.members)));
     cards.push(Math.min(...inside.values()));
-    inside = new Map([...blocks].map(([number, { ranks }]) => [number, ranks]));
+    inside = new Map([...units].map(([number, { ranks }]) => [number, ranks]));
   }
   return place(group.length, members, cards);
 }
 
-/** More blocks of the outermost level first; then fewer cards to reach them. */
+/** More units of the outermost level first; then fewer cards to reach them. */
 function furthestFirst(one: GroupPlace, other: GroupPlace): number {
   for (let level = one.members.length - 1; level >= 0; level--) {
     const more = (other.members[level] ?? 1) - (one.members[level] ?? 1);

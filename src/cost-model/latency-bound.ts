@@ -51,7 +51,7 @@ export type LatencyBound = (changes: readonly number[], shrinks: number, slices:
 export function latencyBound(cluster: Cluster, mesh: Mesh): LatencyBound {
   const { levels, device } = cluster;
   const launch = profileOf(device).collectiveSeconds;
-  // Rounds of an axis that straddles blocks depend on the other axes of the group: there may be none at this level.
+  // Rounds of an axis that straddles units depend on the other axes of the group: there may be none at this level.
   const axes = subAxes(mesh).map(({ name, size }) => {
     const { level, isEven } = levelOfAxis(mesh, name, { levels });
     return { size: isEven ? size : 1, level };

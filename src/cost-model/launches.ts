@@ -3,6 +3,7 @@
  * does not run ahead of another's device for long. Updates are few kernels for all parameters.
  */
 import { isOnceAStep } from '../ir/graph.js';
+import { madeOnce } from '../ir/remembered.js';
 import type { CommunicationNode, ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
 import { attentionLaunches } from './kernel-price.js';
@@ -26,8 +27,7 @@ export function launchNanoseconds(
     if (isOnceAStep(node.phase) || node.kind === 'move' || (node.kind === 'communicate' && isHidden(node))) continue;
     const pass = node.phase === 'forward' ? 'forward' : 'backward';
     const key = `${pass} ${node.layer}`;
-    const group = groups.get(key) ?? { busy: 0, host: 0 };
-    groups.set(key, group);
+    const group = madeOnce(groups, key, () => ({ busy: 0, host: 0 }));
     group.busy += priceNode(node, graph, cluster);
     group.host += submitSeconds(node, cluster) * 1e9;
   }

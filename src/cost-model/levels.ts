@@ -125,7 +125,7 @@ const MEASURED: Readonly<Partial<Record<CollectiveKind, string>>> = {
   permute: 'p2pMeasured',
 };
 
-/** Kinds in which the first rank sends its whole block to each other rank, or receives theirs. */
+/** Kinds in which the first rank sends its whole operand to each other rank, or receives theirs. */
 export const STARS: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['reduce', 'broadcast']);
 
 /** Bytes on the wire per byte of the array, as NCCL counts them: each rank receives so many; in a star, the first rank does. */

@@ -12,6 +12,7 @@
  * Where data is relayed, a collective over m members takes log2 m steps. In several collectives each has fewer steps and
  * fewer bytes; the least that any division leaves is worked out once per growth (`relayed`).
  */
+import { madeOnce } from '../ir/remembered.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize, subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
@@ -89,11 +90,8 @@ function unitSeconds(ranks: number, links: readonly LevelRate[], isBinary: boole
   // Over several levels a collective's steps may be another level's.
   const relays = only?.level.relayed === true && isBinary;
   const steps = new Map<number, number>();
-  const relayed = (doublings: number, power: number): number => {
-    const known = steps.get(doublings) ?? relayedSteps(doublings, power);
-    steps.set(doublings, known);
-    return known;
-  };
+  const relayed = (doublings: number, power: number): number =>
+    madeOnce(steps, doublings, () => relayedSteps(doublings, power));
   return ({ fetched, grown, growthDoublings, reduced, reduceDoublings }) => {
     let least = Infinity;
     let inside = ranks;

@@ -2,24 +2,9 @@
  * @file Clusters whose nodes differ. A step in which all devices do the same waits for the slowest; stages of a pipeline
  * may each have nodes of one kind, and layers as many as those can take.
  */
+import { madeOnce } from '../ir/remembered.js';
 import type { Cluster } from './cluster.js';
 import type { DeviceSpec, HostSpec, PeakKind } from './device.js';
-
-/**
- * The cluster of a stage that runs on `count` of its nodes from `first` on: as fast as the slowest of them.
- * @throws Error where the cluster has no such nodes
- */
-export function onNodes(cluster: Cluster, first: number, count: number): Cluster {
-  if (count < 1 || first < 0 || first + count > cluster.nodes)
-    throw new Error(`no nodes ${first} to ${first + count - 1} in a cluster of ${cluster.nodes}`);
-  let start = 0;
-  const there = (cluster.kinds ?? []).flatMap((kind, index) => {
-    const from = start;
-    start += kind.nodes;
-    return from < first + count && start > first ? [index] : [];
-  });
-  return onKinds(cluster, there);
-}
 
 /** The cluster of a stage that runs on nodes of some of its kinds, by their numbers: as fast as the slowest of them. */
 function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
@@ -34,18 +19,13 @@ function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
  */
 export function clustersOfStages(cluster: Cluster, stages: number, stride: number): readonly Cluster[] {
   if (!cluster.kinds) return Array.from({ length: stages }, () => cluster);
-  const known = KNOWN.get(cluster) ?? { stages: new Map(), kinds: new Map() };
-  KNOWN.set(cluster, known);
+  const known = madeOnce(KNOWN, cluster, () => ({ stages: new Map(), kinds: new Map() }));
   const key = `${stages} ${stride}`;
-  const found =
-    known.stages.get(key) ??
-    stageKinds(cluster, stages, stride).map((kinds) => {
-      const own = known.kinds.get(kinds.join(' ')) ?? onKinds(cluster, kinds);
-      known.kinds.set(kinds.join(' '), own);
-      return own;
-    });
-  known.stages.set(key, found);
-  return found;
+  return madeOnce(known.stages, key, () =>
+    stageKinds(cluster, stages, stride).map((kinds) =>
+      madeOnce(known.kinds, kinds.join(' '), () => onKinds(cluster, kinds)),
+    ),
+  );
 }
 
 /** Records made from a cluster: its stages by their number and stride, its parts by their kinds. */

@@ -1,15 +1,15 @@
 /**
- * @file Exposed time of collectives in buckets, and of collectives of halves of micro-batches. The steps of each list are
+ * @file Exposed time of collectives in buckets, and of collectives of halves of micro-batches. The instructions of each list are
  * walked in their order, with one line of collectives for every group of ranks beside compute:
  *
  *     start   the message goes when it is there and the group's line is free
  *     wait    costs the remaining time of the collective
  *
- * A step waits for other collectives where they begin, as everywhere in the price. Ranks of this machine reduce on
+ * An instruction waits for other collectives where they begin, as everywhere in the price. Ranks of this machine reduce on
  * the thread that computes: there nothing is hidden.
  */
 import { forHalves, halvesIn } from '../partition/interleave.js';
-import type { OrderedStep } from '../partition/order.js';
+import type { OrderedInstruction } from '../partition/order.js';
 import { orderedLists } from '../partition/place-moves.js';
 import { type ProgramPhase, runsOfList } from '../partition/program-phases.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';
@@ -30,18 +30,23 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
   const isBucketed = graph.nodes.some((node) => node.kind === 'communicate' && node.bucket);
   if (cluster.local || !(isBucketed || graph.interleave)) return null;
   const price = (node: ShardedGraph['nodes'][number]) => priceNode(node, graph, cluster);
-  const ordered = orderedLists(graph).map(({ list, steps }): StepsOfList => {
+  const ordered = orderedLists(graph).map(({ list, instructions }): InstructionsOfList => {
     const both = forHalves(
-      steps.map((step) => ({ step })),
+      instructions.map((instruction) => ({ instruction })),
       list.runs,
       graph,
     );
-    return { list, steps: both.map(({ step }) => step), hides: halvesIn(list.runs, graph).length > 1 };
+    return {
+      list,
+      instructions: both.map(({ instruction }) => instruction),
+      hides: halvesIn(list.runs, graph).length > 1,
+    };
   });
   const lists = new Map<string, number>();
   const exposed = new Map<string, number>();
   const last = new Lines(price);
-  for (const each of ordered) if (each.steps.some((step) => step.kind === 'start' && step.last)) last.run(each, true);
+  for (const each of ordered)
+    if (each.instructions.some((instruction) => instruction.kind === 'start' && instruction.last)) last.run(each, true);
   let total = 0;
   for (const each of ordered) {
     const awaitsOthers = each.list.runs === 'step' && last.isUnderWay;
@@ -59,10 +64,10 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
   return { lists, exposed, hidden: total - sum };
 }
 
-/** A list with its steps, of both halves of a micro-batch where it has them: then any of its collectives may be hidden. */
-interface StepsOfList {
+/** A list with its instructions, of both halves of a micro-batch where it has them: then any of its collectives may be hidden. */
+interface InstructionsOfList {
   readonly list: ProgramPhase;
-  readonly steps: readonly OrderedStep[];
+  readonly instructions: readonly OrderedInstruction[];
   readonly hides: boolean;
 }
 
@@ -80,23 +85,23 @@ class Lines {
   }
 
   /** Runs a list. Returns the exposed time of each collective that may be hidden. */
-  run({ steps, hides }: StepsOfList, isLast: boolean): readonly Waited[] {
+  run({ instructions, hides }: InstructionsOfList, isLast: boolean): readonly Waited[] {
     const waits: Waited[] = [];
     const mayHide = (node: CommunicationNode) => hides || node.bucket !== undefined;
-    for (const step of steps) {
-      if (step.kind === 'segment') for (const node of step.nodes) this.now += this.price(node);
-      else if (step.kind === 'accumulate') this.now += this.price(step.node);
-      else if (step.kind === 'start' && mayHide(step.node) && (!step.last || isLast)) {
-        const line = step.node.axes.join();
-        const end = Math.max(this.now, this.freeAt.get(line) ?? 0) + this.price(step.node);
+    for (const instruction of instructions) {
+      if (instruction.kind === 'segment') for (const node of instruction.nodes) this.now += this.price(node);
+      else if (instruction.kind === 'accumulate') this.now += this.price(instruction.node);
+      else if (instruction.kind === 'start' && mayHide(instruction.node) && (!instruction.last || isLast)) {
+        const line = instruction.node.axes.join();
+        const end = Math.max(this.now, this.freeAt.get(line) ?? 0) + this.price(instruction.node);
         this.freeAt.set(line, end);
-        this.ends.set(step.id, end);
-      } else if (step.kind === 'wait' && !mayHide(step.node)) this.now += this.price(step.node);
-      else if (step.kind === 'wait') {
-        const waited = Math.max(0, (this.ends.get(step.id) ?? 0) - this.now);
-        this.ends.delete(step.id);
+        this.ends.set(instruction.id, end);
+      } else if (instruction.kind === 'wait' && !mayHide(instruction.node)) this.now += this.price(instruction.node);
+      else if (instruction.kind === 'wait') {
+        const waited = Math.max(0, (this.ends.get(instruction.id) ?? 0) - this.now);
+        this.ends.delete(instruction.id);
         this.now += waited;
-        waits.push({ node: step.node, waited });
+        waits.push({ node: instruction.node, waited });
       }
     }
     return waits;

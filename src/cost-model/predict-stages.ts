@@ -25,7 +25,7 @@ import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-pro
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
 import { hiddenBehind } from './data-overlap.js';
-import { placeGroup } from './group-place.js';
+import { type GroupPlace, placeGroup } from './group-place.js';
 import { launchNanoseconds } from './launches.js';
 import { clustersOfStages } from './node-kinds.js';
 import {
@@ -63,11 +63,10 @@ export function predictStages(
 ): Prediction {
   if (!schedule) return predict(onlyStage(stages), cluster, unshardedFlops, memory[0]);
   const outside = stages.map(({ sharded }, stage) => outsideOf(sharded, memory[stage]?.outside));
-  const { priced, perStage, seconds, timeline, once: updates } = simulateStages(stages, schedule, cluster);
+  const { priced, perStage, sentOnce, timeline, once: updates } = simulateStages(stages, schedule, cluster);
   const [first] = stages;
   const { makespan } = timeline;
   const once = Math.max(...updates);
-  const sentOnce = Math.max(...stages.map(({ sharded }) => seconds(onceBytes(sharded))));
   const inside = makespan + once + sentOnce;
   const ranks = perStage * stages.length;
   const around = first ? outsideNanoseconds(inside * 1e9, first.sharded, cluster, ranks) / 1e9 : 0;
@@ -95,7 +94,7 @@ export function predictStages(
   };
 }
 
-/** The stages priced, the schedule simulated over them, seconds of each stage's update, and those of a send of so many bytes. */
+/** The stages priced, the schedule simulated over them, and the seconds of what runs once a step. */
 export function simulateStages(
   stages: readonly LoweredStage[],
   schedule: Schedule,
@@ -108,18 +107,26 @@ export function simulateStages(
   const perStage = first ? deviceCount(first.sharded.mesh) : 1;
   const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
   const sent = stages.map(({ sharded }) => sentBytes(sharded));
-  const timeline = simulate(schedule, {
+  const durations: Durations = {
     compute: (stage, chunk, phase) => priced[stage]?.lists.get(listName(phase, chunk)) ?? 0,
     last: (stage, chunk, phase) => {
       const { graph, lists } = priced[stage] as PricedStage;
       const name = listName(phase, chunk);
       return lists.get(graph.microBatches?.exceptLast ? lastList(name) : name) ?? 0;
     },
+  };
+  const timeline = simulate(schedule, {
+    ...durations,
     transfer: (from, to, phase) =>
       seconds((sent[from]?.get(sentKey(to, phase === 'forward')) ?? 0) / schedule.virtualStages),
     ...(onSend ? { onSend } : {}),
   });
-  return { priced, perStage, seconds, timeline, once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0) };
+  const sentOnce = Math.max(...stages.map(({ sharded }) => seconds(onceBytes(sharded))));
+  return {
+    ...{ priced, perStage, timeline, sentOnce },
+    once: priced.map(({ lists }) => lists.get(UPDATE) ?? 0),
+    waitedSeconds: () => timeline.makespan - simulate(schedule, durations).makespan + sentOnce,
+  };
 }
 
 /** The cluster of each stage: the nodes that the stage runs on. Stages are the outermost axis. */
@@ -131,21 +138,47 @@ export function clustersOf(stages: readonly LoweredStage[], cluster: Cluster): r
 interface SimulatedStages {
   readonly priced: readonly PricedStage[];
   readonly perStage: number;
-  readonly seconds: (bytes: number) => number;
   readonly timeline: Timeline;
+  /** Seconds of each stage's update. */
   readonly once: readonly number[];
+  /** Seconds of the sends once a step. */
+  readonly sentOnce: number;
+  /** Seconds that the step is longer by than if nothing took time to reach another stage. */
+  readonly waitedSeconds: () => number;
 }
 
 /** Seconds in which a rank's bytes reach the same rank of the next stage. */
 export function sendSeconds(bytes: number, stages: number, ranksPerStage: number, cluster: Cluster): number {
   if (bytes === 0 || stages === 1) return 0;
+  return collectiveSeconds('permute', bytes, placeStages(stages, ranksPerStage, cluster), cluster);
+}
+
+/** The levels of the cluster that equal ranks of all stages span. */
+export function placeStages(stages: number, ranksPerStage: number, cluster: Cluster): GroupPlace {
   const [outermost, inner] = AXIS_ORDER;
   const mesh = makeMesh([
     [outermost, stages],
     [inner, ranksPerStage],
   ]);
   const axes = mesh.axes[0]?.subAxes.map(({ name }) => name) ?? [];
-  return collectiveSeconds('permute', bytes, placeGroup(mesh, axes, cluster), cluster);
+  return placeGroup(mesh, axes, cluster);
+}
+
+/** The sends of a stage to others, with the bytes that one rank sends in a step, and their seconds. */
+export function sendsInStep(
+  sharded: ShardedGraph,
+  stages: number,
+  cluster: Cluster,
+): readonly (StageTransfer & { readonly bytes: number; readonly seconds: number })[] {
+  return (sharded.pipeline?.sends ?? []).map((send) => {
+    const [bytes, runs] = [bytesOf(sharded, send.tensor), transfersInStep(send, sharded)];
+    const seconds = sendSeconds(bytes, stages, deviceCount(sharded.mesh), cluster);
+    return { ...send, bytes: runs * bytes, seconds: runs * seconds };
+  });
+}
+
+function transfersInStep({ when }: StageTransfer, { microBatches }: ShardedGraph): number {
+  return when === 'micro' ? (microBatches?.count ?? 1) : 1;
 }
 
 /** Bytes of a stage that keeps all on its devices. */
@@ -198,8 +231,8 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
     }
     lists.set(name, seconds);
   }
-  for (const { tensor, when } of graph.pipeline?.receives ?? [])
-    received += (when === 'micro' ? (graph.microBatches?.count ?? 1) : 1) * bytesOf(graph, tensor);
+  for (const receive of graph.pipeline?.receives ?? [])
+    received += transfersInStep(receive, graph) * bytesOf(graph, receive.tensor);
   const around = cluster.local ? Object.entries(runtimeSeconds(graph, cluster.device)) : [];
   const micro = phases.filter(({ list }) => list.runs === 'micro');
   const times = micro.reduce((sum, { list }) => sum + runsOfList(list, graph), 0);

@@ -9,6 +9,7 @@ import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
 import type { CommunicationNode, ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
+import type { PlanPrediction } from '../strategy/plan.js';
 import type { Cluster } from './cluster.js';
 import { hiddenBehind, trains } from './data-overlap.js';
 import { fusesBlocks } from './device.js';
@@ -20,26 +21,11 @@ import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
 /** The price of a plan as plan.json records it (`predicted`). */
-export interface Prediction {
-  readonly stepSeconds: number;
+export interface Prediction extends PlanPrediction {
   /** Prices are those of the sharded graphs themselves. */
   readonly priceLevel: 'lowered';
   /** The format that most of the arithmetic is in, and is priced in: fp32, fp16, bf16. */
   readonly precision: string;
-  /** Bytes per stage. */
-  readonly peakBytes: readonly number[];
-  /** Seconds by kind: compute, and each collective kind and axis; for collectives in buckets the exposed time. */
-  readonly parts: Readonly<Record<string, number>>;
-  /** Seconds of collectives in buckets that overlap with compute; left out where none do. */
-  readonly hiddenSeconds?: number;
-  readonly flopsPerRank: number;
-  readonly flopsTotal: number;
-  /** Bytes that one rank receives. */
-  readonly bytesCommunicated: number;
-  /** Bytes that a rank of each stage receives; left out for one stage. */
-  readonly receivedBytes?: readonly number[];
-  /** Per stage; left out where all tensors are on the devices. */
-  readonly outside?: readonly OutsidePrediction[];
 }
 
 /** Bytes that a rank keeps in another memory, and moves there and back in a step. */

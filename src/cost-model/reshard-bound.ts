@@ -16,7 +16,7 @@
  * search prices a pair exactly only where the bound leaves it in the running.
  */
 
-import { remembered } from '../ir/remembered.js';
+import { madeOnce, remembered } from '../ir/remembered.js';
 import { type Cuts, cutsOf, dimensionOf, NOWHERE } from '../sharding-propagation/cuts.js';
 import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
@@ -207,16 +207,14 @@ class ReshardBound {
   /** Price of a step of one rank that leaves so many elements. */
   private localStep(kind: 'slice' | 'to-partial' | 'repad', elements: number, elementBits: number): number {
     const key = `${kind} ${elements} ${elementBits}`;
-    const known = this.localSteps.get(key);
-    if (known !== undefined) return known;
     const [axis] = this.axes as readonly [{ readonly name: SubAxis; readonly size: number }];
-    const found = Math.min(
-      ...LOCAL_STEPS[kind](elements, axis).map(({ shape, ...step }) =>
-        this.price({ kind, axes: kind === 'repad' ? [] : [axis.name], ...step }, shape, elementBits),
+    return madeOnce(this.localSteps, key, () =>
+      Math.min(
+        ...LOCAL_STEPS[kind](elements, axis).map(({ shape, ...step }) =>
+          this.price({ kind, axes: kind === 'repad' ? [] : [axis.name], ...step }, shape, elementBits),
+        ),
       ),
     );
-    this.localSteps.set(key, found);
-    return found;
   }
 }
 

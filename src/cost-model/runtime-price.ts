@@ -34,10 +34,10 @@ export function runtimeSeconds(
   const bound = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.constants.keys()]);
   let around = 0;
   let copies = 0;
-  for (const { list, steps } of phases) {
+  for (const { list, instructions } of phases) {
     const times = runsOfList(list, graph) * halvesIn(list.runs, graph).length;
-    const collectives = steps.filter(({ kind }) => kind === 'wait').length;
-    const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step] : []));
+    const collectives = instructions.filter(({ kind }) => kind === 'wait').length;
+    const segments = instructions.flatMap((instruction) => (instruction.kind === 'segment' ? [instruction] : []));
     around += times * Math.max(0, segments.length - collectives) * segmentSeconds;
     for (const { nodes, results } of segments) {
       const { outputs } = results;

@@ -3,17 +3,9 @@
  * range.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
-import { AutoparError } from '../ir/error.js';
+import { isInRange, outOfRange, type ValueRange } from '../ir/value-range.js';
 import { typedView } from '../program/typed.js';
 import type { SlicedArray } from './data-file.js';
-
-/** A whole number is 0 or more and less than `below`, or `ignored`. */
-export interface ValueRange {
-  readonly below: number;
-  readonly ignored: number | null;
-  /** Whether it is a class; else it is a row of a table. */
-  readonly isLabel: boolean;
-}
 
 /** An input of the program. */
 export interface DataInput {
@@ -46,6 +38,8 @@ export function isWidened(from: DType, to: DType): boolean {
   return WIDER[from]?.includes(to) ?? false;
 }
 
+const ADVICE = '; prepare the data with the tokenizer of the model, and --token-type sets the type of raw tokens';
+
 export function converter(input: DataInput, array: SlicedArray, perSample: number): Convert {
   const { range, dtype } = input;
   const isWhole = /^u?int\d+$/.test(array.dtype);
@@ -54,8 +48,9 @@ export function converter(input: DataInput, array: SlicedArray, perSample: numbe
       const numbers = integers(array.dtype, bytes);
       for (let index = 0; index < numbers.length; index++) {
         const value = numbers[index] as number;
-        if ((value >= 0 && value < range.below) || value === range.ignored) continue;
-        throw outOfRange(input, array, range, value, { sample, element: element + index, perSample });
+        if (isInRange(value, range)) continue;
+        const at = `${input.name} of sample ${sample}${perSample > 1 ? `, element ${element + index},` : ''}`;
+        throw outOfRange(at, value, range, { file: array.place, tensor: input.name }, ADVICE);
       }
     }
     return array.dtype === dtype ? bytes : widened(array.dtype, dtype, bytes);
@@ -82,32 +77,4 @@ function widened(from: DType, to: DType, bytes: Uint8Array): Uint8Array {
     words[2 * index + 1] = value < 0 ? -1 : 0;
   }
   return result;
-}
-
-function outOfRange(
-  { name }: DataInput,
-  { place }: SlicedArray,
-  { below, ignored, isLabel }: ValueRange,
-  value: number,
-  { sample, element, perSample }: { readonly sample: number; readonly element: number; readonly perSample: number },
-): AutoparError {
-  const at = `${name} of sample ${sample}${perSample > 1 ? `, element ${element},` : ''}`;
-  const where = { file: place, tensor: name };
-  if (!isLabel)
-    return new AutoparError(
-      'token-out-of-range',
-      'input',
-      `${at} is ${value}, and the table that it indexes has ${below} rows`,
-      where,
-      'prepare the data with the tokenizer of the model; --token-type sets the type of raw tokens',
-    );
-  return new AutoparError(
-    'label-out-of-range',
-    'input',
-    `${at} is ${value}, and there are ${below} classes`,
-    where,
-    ignored === null
-      ? `labels are 0 to ${below - 1}; the model's loss ignores none`
-      : `labels are 0 to ${below - 1}, or ${ignored} for none (--ignore-index names another value when compiling)`,
-  );
 }

@@ -8,6 +8,7 @@
 
 import { batchStarts } from './batch.js';
 import { flattenBlocks } from './blocks/flatten-blocks.js';
+import { isFloating } from './dtype.js';
 import type { DimensionFactors, FactorKind, FactorRule } from './factor-rule.js';
 import { type DimensionMarks, followDimensions } from './follow-dimensions.js';
 import type { BatchDimension, Graph, Node } from './graph.js';
@@ -52,6 +53,14 @@ export interface OutputDimension extends TensorDimension {
 export interface DimensionRoles {
   readonly inputs: readonly InputDimension[];
   readonly outputs: readonly OutputDimension[];
+}
+
+/** Tokens of a sample: the size of an integer input along what attention or a recurrence runs over; null if there is none. */
+export function tokensOf(graph: Graph): number | null {
+  const indices = graph.inputs.filter((input) => !isFloating(typeOf(graph, input).dtype));
+  if (indices.length === 0) return null;
+  const { inputs } = dimensionRoles(graph);
+  return inputs.find(({ tensor, role }) => role === 'sequence' && indices.includes(tensor))?.size ?? null;
 }
 
 /** The dimensions of all inputs and outputs with their roles. */

@@ -13,7 +13,7 @@
  * `pass`: all tensors that have it are sharded, nothing is reduced. `contracting`: results are partial.
  * `mask`: contracting, and out-of-shard indices contribute zero (the shard takes its offset). `whole`: may not be sharded.
  * `expanded`: may be sharded, once the operator is replaced by its expansion. `indexed`: values depend on the position,
- * a shard takes its offset. `halo`: sharded like the factor that it names (`x~y`), block by block, and neighbours exchange halos;
+ * a shard takes its offset. `halo`: sharded like the factor that it names (`x~y`), shard by shard, and neighbours exchange halos;
  * without such a factor it is whole. `blocked`: sharded only on request, never propagated across.
  */
 export type FactorKind = 'pass' | 'contracting' | 'mask' | 'whole' | 'expanded' | 'indexed' | 'halo' | 'blocked';
@@ -29,7 +29,7 @@ export interface Factor {
   /** For a factor of kind `halo` that may be sharded: the window that reads its positions. */
   readonly halo?: Halo;
   /**
-   * The axes of another factor may also shard it: its blocks are passed around the ranks, and each rank joins its results.
+   * The axes of another factor may also shard it: its chunks are passed around the ranks, and each rank joins its results.
    */
   readonly streams?: true;
 }

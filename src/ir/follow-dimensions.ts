@@ -11,6 +11,7 @@
 import { type DimensionFactors, type FactorRule, ruleSides } from './factor-rule.js';
 import type { BatchDimension, Graph, Node } from './graph.js';
 import { typeOf } from './graph.js';
+import { appendTo } from './group-by.js';
 import { ruleOf, viewOf } from './view.js';
 
 /** The part of a dimension or factor that is followed, in mixed radix: its size, and the product of all sizes below it. */
@@ -71,9 +72,7 @@ class Follower {
     for (const node of graph.nodes) {
       for (const tensor of new Set([...node.inputs, ...node.outputs])) {
         if (tensor === null) continue;
-        const nodes = this.touching.get(tensor);
-        if (nodes) nodes.push(node);
-        else this.touching.set(tensor, [node]);
+        appendTo(this.touching, tensor, node);
       }
     }
   }

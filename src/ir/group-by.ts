@@ -10,10 +10,14 @@ export function groupBy<Item, Key>(
   const groups = new Map<Key, Item[]>();
   for (const item of items) {
     const own = key(item);
-    if (own === null) continue;
-    const list = groups.get(own);
-    if (list) list.push(item);
-    else groups.set(own, [item]);
+    if (own !== null) appendTo(groups, own, item);
   }
   return groups;
+}
+
+/** Adds an item to the items of a key. */
+export function appendTo<Key, Item>(groups: Map<Key, Item[]>, key: Key, item: Item): void {
+  const list = groups.get(key);
+  if (list) list.push(item);
+  else groups.set(key, [item]);
 }

@@ -17,3 +17,11 @@ export function mapOf(values: object): JsonSchema {
 export function closedRecord(properties: Readonly<Record<string, object>>, required: readonly string[]): JsonSchema {
   return { type: 'object', properties, required, additionalProperties: false };
 }
+
+/** The same, with all keys required unless named in `optional`. */
+export function record(properties: Readonly<Record<string, object>>, optional: readonly string[] = []): JsonSchema {
+  return closedRecord(
+    properties,
+    Object.keys(properties).filter((name) => !optional.includes(name)),
+  );
+}

@@ -3,12 +3,28 @@
  */
 import type { Node } from './graph.js';
 
+/** Tensors that a node reads or makes; null for those that are not there. */
+export type TensorNames = readonly (string | null)[];
+
+/** What a node of a graph reads and makes. */
+interface Ends {
+  readonly inputs: TensorNames;
+  readonly outputs: TensorNames;
+}
+
 /** The nodes of a list in topological order that lead to `ends`, in the same order. */
+export function needed<N extends Ends>(nodes: readonly N[], ends: Iterable<string>): readonly N[];
 export function needed<N>(
   nodes: readonly N[],
   ends: Iterable<string>,
-  readsOf: (node: N) => readonly (string | null)[],
-  resultsOf: (node: N) => readonly (string | null)[],
+  readsOf: (node: N) => TensorNames,
+  resultsOf: (node: N) => TensorNames,
+): readonly N[];
+export function needed<N>(
+  nodes: readonly N[],
+  ends: Iterable<string>,
+  readsOf = (node: N) => (node as Ends).inputs,
+  resultsOf = (node: N) => (node as Ends).outputs,
 ): readonly N[] {
   const wanted = new Set<string | null>(ends);
   const kept = nodes.toReversed().filter((node) => {

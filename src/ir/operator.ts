@@ -61,21 +61,21 @@ export interface Expansion extends WrittenOperators {
    */
 }
 
-/** An operator whose operands arrive in blocks along a factor that streams: the computation for one block after the other. */
+/** An operator whose operands arrive in chunks along a factor that streams: the computation for one chunk after the other. */
 export interface Streamed {
   readonly first: Expansion;
-  /** Null where results of blocks add up. */
+  /** Null where results of chunks add up. */
   readonly online: {
-    /** For the blocks after the first: they read the kept tensors of the block before, after all other operands. */
+    /** For the chunks after the first: they read the kept tensors of the chunk before, after all other operands. */
     readonly next: Expansion;
     /** After the last of them: the operator's results, from the kept tensors alone. */
     readonly end: Expansion;
     /**
-     * The dimensions of booleans that mark the positions of a block that exist, an operand after the operator's own; null where
+     * The dimensions of booleans that mark the positions of a chunk that exist, an operand after the operator's own; null where
      * all exist.
      */
     readonly there: readonly (readonly string[])[] | null;
-    /** Tensors that are kept from block to block, with dimensions as in an expansion. */
+    /** Tensors that are kept from chunk to chunk, with dimensions as in an expansion. */
     readonly kept: readonly (readonly (readonly string[])[])[];
   } | null;
 }
@@ -163,6 +163,21 @@ export type OperatorRole =
   /** Results differ from run to run: never folded, never merged. */
   | 'random';
 
+/** The kinds of recognised blocks (blocks/block.ts). */
+export type BlockKind =
+  | 'Attention'
+  | 'LayerNormalization'
+  | 'RMSNormalization'
+  | 'BatchNormalization'
+  | 'Gelu'
+  | 'SwiGLU'
+  | 'RotaryEmbedding'
+  | 'CrossEntropy'
+  /** Rounds a result to values that a narrower type can hold (autodiff/held-in-float32.ts). */
+  | 'Rounding'
+  /** An optimizer's update of a weight and its moments from the gradient (autodiff/append-optimizer.ts). */
+  | 'OptimizerUpdate';
+
 /** How an operator in training differs from evaluation, the form that most files have. */
 export type TrainingForm =
   /**
@@ -190,6 +205,8 @@ export interface OperatorEntry {
   readonly precision: OperatorPrecision;
   /** Left out where no other code depends on it. */
   readonly role?: OperatorRole;
+  /** The kind of block that it is by itself; left out for plain operators and for gradients of blocks. */
+  readonly block?: BlockKind;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
   /**
@@ -213,6 +230,11 @@ export interface OperatorEntry {
    */
   readonly linear: (view: OperatorView) => readonly (readonly number[])[];
   /**
+   * The attributes in full, for operands of known types, so that rules and `resize` see one form: axes counted from the front,
+   * sizes without −1. Left out where they are.
+   */
+  readonly complete?: (view: OperatorView) => Attributes;
+  /**
    * The attributes at other factor sizes: for a shard, and for another global batch. `size(name)` is a factor's new size.
    * Left out where attributes never hold sizes.
    */
@@ -229,8 +251,8 @@ export interface OperatorEntry {
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
   /**
-   * For a factor that streams: the operator on one block after the other, at other sizes of its factors. `isPadded`: the last
-   * block ends in padding.
+   * For a factor that streams: the operator on one chunk after the other, at other sizes of its factors. `isPadded`: the last
+   * chunk ends in padding.
    */
   readonly streamed?: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) => Streamed;
   /**
@@ -246,13 +268,13 @@ export interface OperatorEntry {
   readonly indexInput?: number;
   /**
    * For factors of kind `indexed`: the operator on a shard. `offsets[factor]` names an int64 tensor of shape [1] with the
-   * shard's first position along that factor, `blocks[factor]` is how many positions a shard has. Results named and
+   * shard's first position along that factor, `shardSizes[factor]` is how many positions a shard has. Results named and
    * dimensioned as in an expansion.
    */
   readonly indexed?: (
     view: OperatorView,
     offsets: Readonly<Record<string, string>>,
-    blocks: Readonly<Record<string, number>>,
+    shardSizes: Readonly<Record<string, number>>,
   ) => Expansion;
   /**
    * Its attributes hold sizes, and its results repeat an operand along dimensions that the operand lacks, or count positions: a

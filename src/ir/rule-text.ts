@@ -14,6 +14,7 @@
  */
 import type { DimensionFactors, Factor, FactorRule, Window } from './factor-rule.js';
 import type { OperatorView } from './operator.js';
+import { madeOnce } from './remembered.js';
 
 /** Kinds and reductions by mark. `!#` is whole and blocked, which is whole. */
 const MARKS: Readonly<Record<string, Pick<Factor, 'kind' | 'reduction' | 'streams'>>> = {
@@ -53,18 +54,11 @@ export function bindRule(
 ): FactorRule {
   const shapes = [...operator.inputs, ...operator.outputs].map((type) => (type ? type.shape.join() : '_')).join(';');
   const key = `${text}|${operator.inputs.length}|${shapes}|${Object.entries(sizes).join()}|${JSON.stringify(windows)}`;
-  return boundRules(key, () => bind(text, operator, sizes, windows));
+  return madeOnce(BOUND_RULES, key, () => bind(text, operator, sizes, windows));
 }
 
 /** Binding depends only on the text and the shapes, and repeated layers have the same: each is bound once. */
-const boundRules = (() => {
-  const known = new Map<string, FactorRule>();
-  return (key: string, make: () => FactorRule): FactorRule => {
-    const found = known.get(key) ?? make();
-    known.set(key, found);
-    return found;
-  };
-})();
+const BOUND_RULES = new Map<string, FactorRule>();
 
 function bind(
   text: string,
@@ -72,7 +66,7 @@ function bind(
   sizes: Readonly<Record<string, number>>,
   windows: Readonly<Record<string, Window>>,
 ): FactorRule {
-  const parsed = parseRule(text);
+  const parsed = madeOnce(PARSED, text, () => parse(text));
   const widths = starWidths(parsed, operator, text);
   const inputs = operator.inputs.map((type, index) => spread(parsed.inputs[index] ?? null, type?.shape, widths));
   const outputs = operator.outputs.map((type, index) => spread(parsed.outputs[index] ?? null, type?.shape, widths));
@@ -120,16 +114,7 @@ interface ParsedRule {
 }
 
 /** Parsing is pure and the distinct texts are few, so each is parsed once. */
-const parseRule: (text: string) => ParsedRule = (() => {
-  const parsedByText = new Map<string, ParsedRule>();
-  return (text) => {
-    const known = parsedByText.get(text);
-    if (known) return known;
-    const parsed = parse(text);
-    parsedByText.set(text, parsed);
-    return parsed;
-  };
-})();
+const PARSED = new Map<string, ParsedRule>();
 
 function parse(text: string): ParsedRule {
   const sides = text.split('->');

@@ -1,6 +1,6 @@
 /**
  * @file A dimension in zig-zag order: of 2n pieces rank r has r and 2n − 1 − r, one after the other, so that all ranks have the
- * same work in causal attention. Shards stay consecutive blocks; which positions they hold is data.
+ * same work in causal attention. Shards stay consecutive ranges; which positions they hold is data.
  *
  *     8 positions, 2 ranks     0 1 6 7 | 2 3 4 5
  */

@@ -87,28 +87,28 @@ function candidates(graph: ShardedGraph): readonly BucketCandidate[] {
   let deepest = 0;
   const depthOf = (names: readonly string[]) => Math.max(0, ...names.map((name) => depth.get(name) ?? 0));
   const early = beginningEarly(graph, ofWeights);
-  for (const { list, steps, deferred } of orderLists(graph)) {
+  for (const { list, instructions, deferred } of orderLists(graph)) {
     const awaitedBy = (node: ShardedNode) => [...readsOf(node), ...(early.has(node) ? [] : (deferred.get(node) ?? []))];
-    for (const step of steps) {
+    for (const instruction of instructions) {
       at++;
-      if (step.kind === 'segment' || step.kind === 'accumulate') {
-        for (const node of step.kind === 'segment' ? step.nodes : [step.node])
+      if (instruction.kind === 'segment' || instruction.kind === 'accumulate') {
+        for (const node of instruction.kind === 'segment' ? instruction.nodes : [instruction.node])
           for (const name of resultsOf(node)) {
             depth.set(name, depthOf(awaitedBy(node)));
             // A sum is made when its summand is.
             place.set(name, isAccumulator(node) ? (place.get(readsOf(node)[0] ?? '') ?? at) : at);
           }
-      } else if (step.kind === 'wait') {
-        depth.set(step.node.output, 1 + depthOf(awaitedBy(step.node)));
-        place.set(step.node.output, at);
-      } else if (step.kind === 'recv') {
+      } else if (instruction.kind === 'wait') {
+        depth.set(instruction.node.output, 1 + depthOf(awaitedBy(instruction.node)));
+        place.set(instruction.node.output, at);
+      } else if (instruction.kind === 'recv') {
         // Another stage may wait for all earlier collectives: none of them joins a collective that depends on this tensor.
-        depth.set(step.transfer.tensor, 1 + deepest);
-      } else if (step.kind === 'start' && isOfParameters(step.node)) {
-        const { collective, axes, input, phase } = step.node;
+        depth.set(instruction.transfer.tensor, 1 + deepest);
+      } else if (instruction.kind === 'start' && isOfParameters(instruction.node)) {
+        const { collective, axes, input, phase } = instruction.node;
         const dtype: DType | undefined = graph.tensors.get(input)?.dtype;
         const reduction = 'reduction' in collective ? collective.reduction : '';
-        const behind = depthOf(awaitedBy(step.node));
+        const behind = depthOf(awaitedBy(instruction.node));
         deepest = Math.max(deepest, 1 + behind);
         const key = JSON.stringify([
           list.phase,
@@ -118,10 +118,10 @@ function candidates(graph: ShardedGraph): readonly BucketCandidate[] {
           axes,
           dtype,
           // All gathers of one layer in a pass are one message: with the next layer's, its weights would be resident too.
-          early.has(step.node) ? [servedLayer(step.node), passOf(phase)] : phase,
+          early.has(instruction.node) ? [servedLayer(instruction.node), passOf(phase)] : phase,
           behind,
         ]);
-        found.push({ node: step.node, key, at: place.get(input) ?? 0 });
+        found.push({ node: instruction.node, key, at: place.get(input) ?? 0 });
       }
     }
   }

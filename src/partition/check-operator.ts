@@ -18,6 +18,7 @@ import {
   type Reduction,
   ruleSides,
 } from '../ir/factor-rule.js';
+import { appendTo } from '../ir/group-by.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
@@ -102,14 +103,14 @@ function checkBorders(node: ComputeNode, inputs: Operands, [output]: Operands, r
       report(`masks ${borderText(inputs[1]?.border)} and makes ${borderText(made)}`);
   } else if (node.op === 'Concat' && !made) {
     const [first] = read;
-    const { dimension, block } = first as Border;
+    const { dimension, block: shardSize } = first as Border;
     const parts = inputs.map((type) => ({ from: type?.border?.from ?? 0, size: sizeOf(type, dimension) }));
     const own = inputs.findIndex((type) => !type?.border);
     const isJoined = parts.every(
       ({ from }, at) => at === 0 || from === (parts[at - 1]?.from ?? 0) + (parts[at - 1]?.size ?? 0),
     );
     const fits = read.every((border) => border.dimension === dimension && border.axes.join() === first?.axes.join());
-    if (!isJoined || !fits || parts[own]?.size !== block || `${node.attributes['axis']}` !== `${dimension}`)
+    if (!isJoined || !fits || parts[own]?.size !== shardSize || `${node.attributes['axis']}` !== `${dimension}`)
       report(`joins ${inputs.map((type) => (type?.border ? borderText(type.border) : type?.name)).join(' and ')}`);
   } else report(`${node.op} reads or makes borders: ${borderText(made ?? read[0])}`);
 }
@@ -251,7 +252,7 @@ function checkPartial(
         report(
           `operand ${index} is partial over ${axis} (${reduction}), and operators accept partial operands of sum only`,
         );
-      partialOperands.set(axis, [...(partialOperands.get(axis) ?? []), index]);
+      appendTo(partialOperands, axis, index);
     }
   // Operands added to a sum count on one of the ranks that hold its partial sums.
   const isCountedOnce = (index: number) => node.lowering === 'to-partial' && countedOnce.includes(index);

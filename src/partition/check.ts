@@ -10,6 +10,8 @@
  * values, and a sent tensor has the type that the other stage receives.
  */
 import type { Graph } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
+import { madeOnce } from '../ir/remembered.js';
 import { collectiveProblem, rankLayoutDifference } from '../sharding-propagation/collective-rule.js';
 import { isReplicated, localShape } from '../sharding-propagation/layout.js';
 import { subAxisSize } from '../sharding-propagation/mesh.js';
@@ -46,8 +48,7 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
   const shapes = new Map<number, readonly number[]>();
   for (const tensor of graph.tensors.values()) {
     const type = kinds.typeOf(tensor);
-    const expected = shapes.get(type) ?? localShape(tensor.shape, tensor.layout, graph.mesh);
-    shapes.set(type, expected);
+    const expected = madeOnce(shapes, type, () => localShape(tensor.shape, tensor.layout, graph.mesh));
     if (!sameShape(expected, tensor.localShape)) {
       findings.push({ node: tensor.name, problem: `local shape [${tensor.localShape}] is not [${expected}]` });
     }
@@ -131,7 +132,7 @@ function transfersIn(
     for (const { name, tensor, when, stage } of graph.pipeline?.[kind] ?? []) {
       const [from, to] = kind === 'sends' ? [index, stage] : [stage, index];
       const key = JSON.stringify([name, from, to]);
-      found.set(key, [...(found.get(key) ?? []), { name, tensor, when, from, to, graph }]);
+      appendTo(found, key, { name, tensor, when, from, to, graph });
     }
   return found;
 }

@@ -13,6 +13,7 @@
  */
 import { type RecomputedSet, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, isOfModel, type Node, type StatePair, typeOf } from '../ir/graph.js';
+import { makersOf } from '../ir/makers-and-readers.js';
 import { needed, reached, readsOnly } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
 import { isStateWeight } from '../ir/passes/state-weights.js';
@@ -111,6 +112,8 @@ class Cutting {
   /** Operators that every stage may run for itself. */
   private readonly shared: ReadonlySet<Node>;
   private readonly places = new Map<Node, StagePlace>();
+  /** Inputs that no operator reads: the first stage is fed them, as the whole graph is. */
+  private readonly unread = new Set<string>();
 
   constructor(
     private readonly graph: Graph,
@@ -131,6 +134,8 @@ class Cutting {
 
   run(): CutGraph {
     const members = Array.from({ length: this.count }, (_, stage) => this.membersOf(stage));
+    const read = new Set(members.flat().flatMap(({ inputs }) => inputs));
+    for (const name of this.graph.inputs) if (!read.has(name)) this.unread.add(name);
     const transfers = members.flatMap((nodes, stage) => this.received(nodes, stage));
     transfers.sort((a, b) => this.rank(a) - this.rank(b) || a.to - b.to);
     return { stages: members.map((nodes, stage) => this.stageGraph(nodes, stage, transfers)), transfers };
@@ -229,7 +234,8 @@ class Cutting {
     const state = graph.state.filter(isHome);
     const kept = new Set(state.map(({ input }) => input));
     const received = transfers.filter(({ to }) => to === stage).map(({ tensor }) => tensor);
-    const data = graph.inputs.filter((name) => !this.stateOf.has(name) && read.has(name));
+    const isFed = (name: string) => read.has(name) || (stage === 0 && this.unread.has(name));
+    const data = graph.inputs.filter((name) => !this.stateOf.has(name) && isFed(name));
     const fromHere = graph.outputs.filter((name) => made.has(name) || (stage === 0 && !this.makers.has(name)));
     const outputs = [...new Set([...fromHere.filter((name) => this.isOutputOf(name, stage, state)), ...sent])];
     const inputs = [...data, ...received, ...graph.inputs.filter((name) => kept.has(name))];
@@ -308,7 +314,7 @@ function ofStage(
  * micro-batches, and the parts meet once a step at the weight's home: sums of sums are the same sum.
  */
 export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>): Graph {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const makers = makersOf(graph.nodes);
   const isSum = (node: Node | undefined): node is Node =>
     node !== undefined && isBackward(node.phase) && node.forward === null;
   const leaves = (tensor: string): readonly string[] => {
@@ -362,12 +368,7 @@ export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, Stag
   const at = first < 0 ? nodes.length : first;
   const all = [...nodes.slice(0, at), ...updates, ...nodes.slice(at)];
   // Sums over the stages of one micro-batch's gradients have no reader any more.
-  const read = needed(
-    all,
-    graph.outputs,
-    ({ inputs }) => inputs,
-    ({ outputs }) => outputs,
-  );
+  const read = needed(all, graph.outputs);
   return { ...graph, tensors, nodes: read };
 }
 

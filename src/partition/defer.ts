@@ -11,8 +11,8 @@
  *                           results, as those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same
  *                           segment; the nodes that one operator was lowered to stay together then
  *
- * A ring hop slices a stationary operand (streamed.ts) when the hop's block has arrived: other hops read the operand as well.
- * Blocks that travel round the ring are sent together, or a rank would hold one more of those that were sent first.
+ * A ring hop slices a stationary operand (streamed.ts) when the hop's chunk has arrived: other hops read the operand as well.
+ * Chunks that travel round the ring are sent together, or a rank would hold one more of those that were sent first.
  *
  * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
  */
@@ -70,7 +70,7 @@ export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<Shard
   return result;
 }
 
-/** Origins whose blocks travel round a ring of ranks, one hop at a time. */
+/** Origins whose chunks travel round a ring of ranks, one hop at a time. */
 function streamedOrigins({ nodes }: ShardedGraph): ReadonlySet<string> {
   return new Set(nodes.flatMap((node) => (isPermute(node) ? [node.origin] : [])));
 }

@@ -6,6 +6,7 @@
  */
 
 import { runsPerStep } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
 import { needed } from '../ir/needed.js';
 import { remembered } from '../ir/remembered.js';
 import { canonicalText } from './segments.js';
@@ -134,7 +135,7 @@ function inForward(nodes: readonly ShardedNode[], lasting: ReadonlySet<string>):
       else late.add(name);
     if (!isMoved) continue;
     moved.add(node);
-    behind.set(place, [...(behind.get(place) ?? []), { ...node, phase: 'forward' }]);
+    appendTo(behind, place, { ...node, phase: 'forward' });
   }
   const own = nodes.flatMap((node, index) => [...(moved.has(node) ? [] : [node]), ...(behind.get(index) ?? [])]);
   return [...(behind.get(START) ?? []), ...own];

@@ -10,6 +10,7 @@ import type { FactorRule, TensorFactors } from '../ir/factor-rule.js';
 import type { TensorType } from '../ir/graph.js';
 import type { Expansion, ExpansionNode, OperatorView } from '../ir/operator.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
+import { operandNames, resultNames } from '../ir/written-names.js';
 import { followers, withFollowers } from '../sharding-propagation/halo.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
@@ -58,9 +59,9 @@ export function addExpansion(
 ): readonly (string | null)[] {
   const strategy = { ...own, axes: withFollowers(rule, own.axes) };
   const inside = new Map<string, Inside>();
-  view.inputs.forEach((type, index) => {
-    const tensor = names.inputs[index];
-    if (type && tensor) inside.set(`in${index}`, { tensor, dims: rule.inputs[index] ?? [], type });
+  operandNames(view.inputs).forEach((name, index) => {
+    const [type, tensor] = [view.inputs[index], names.inputs[index]];
+    if (type && tensor) inside.set(name, { tensor, dims: rule.inputs[index] ?? [], type });
   });
   for (const offset of offsets)
     inside.set(offset, { tensor: offset, dims: [[]], type: { dtype: 'int64', shape: [1] } });
@@ -71,6 +72,7 @@ export function addExpansion(
   // The strategy of a block, or of an operator that knows its position, states the pending reduction of its sum as a whole.
   const registered = entryOf(view.op, view.domain);
   const isWhole = view.body !== undefined || offsets.length > 0 || registered?.isWritten === true;
+  const resultsInside = resultNames(view.outputs);
   for (const node of expansion.nodes) {
     const dims = node.dims.map((result) => refineDims(result, pieces));
     const operands = node.inputs.map((name) => {
@@ -88,17 +90,14 @@ export function addExpansion(
     const results = addOperator(fragment, inner, innerStrategy, {
       inputs: operands.map((operand) => operand?.tensor ?? null),
       positioned: offsets.length > 0,
-      outputs: node.outputs.map((name) => {
-        const result = /^out(\d+)$/.exec(name);
-        return result ? (names.outputs[Number(result[1])] ?? undefined) : undefined;
-      }),
+      outputs: node.outputs.map((name) => names.outputs[resultsInside.indexOf(name)] ?? undefined),
     });
     node.outputs.forEach((name, index) => {
       const [tensor, type] = [results[index], inner.outputs[index]];
       if (tensor && type) inside.set(name, { tensor, dims: dims[index] ?? [], type });
     });
   }
-  return view.outputs.map((type, index) => (type ? (inside.get(`out${index}`)?.tensor ?? null) : null));
+  return resultsInside.map((name, index) => (view.outputs[index] ? (inside.get(name)?.tensor ?? null) : null));
 }
 
 /** A tensor of the expansion. */

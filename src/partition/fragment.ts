@@ -56,6 +56,9 @@ export interface FragmentResult {
 
 export class Fragment {
   nodes: FragmentNode[] = [];
+  /** Its operands and its results, in the operator's order; null where one is not used. */
+  inputs: readonly (string | null)[] = [];
+  outputs: readonly (string | null)[] = [];
   readonly tensors = new Map<string, ShardedTensor>();
   readonly coordinates = new Map<string, Coordinate>();
   readonly constants = new Map<string, ConstantTensor>();
@@ -91,10 +94,10 @@ export class Fragment {
     return tensor;
   }
 
-  /** The rank's index on `axes`, times `block`: an int64 tensor of shape [1]. */
-  coordinate(axes: readonly SubAxis[], block: number): string {
-    const name = `coordinate(${axes.join(',')})*${block}`;
-    this.coordinates.set(name, { name, axes, block, bias: 0 });
+  /** The rank's index on `axes`, times `shardSize`: an int64 tensor of shape [1]. */
+  coordinate(axes: readonly SubAxis[], shardSize: number): string {
+    const name = `coordinate(${axes.join(',')})*${shardSize}`;
+    this.coordinates.set(name, { name, axes, block: shardSize, bias: 0 });
     if (!this.tensors.has(name)) this.tensor({ dtype: 'int64', shape: [1] }, replicated([1]), name, axes);
     return name;
   }

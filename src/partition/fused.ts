@@ -5,6 +5,7 @@
  */
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
 import type { OperatorView } from '../ir/operator.js';
 import type { Fragment, FragmentComputeNode, FragmentNode } from './fragment.js';
 import { isMatmul, type KernelPart, largestMatmul } from './kernels.js';
@@ -18,15 +19,15 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
   }
   const segments = segmentsOf(fragment, readers);
   const inner = new Set([
-    ...part.inputs.flatMap((isInside, index) => (isInside ? [`in${index}`] : [])),
-    ...part.outputs.flatMap((isInside, index) => (isInside ? [`out${index}`] : [])),
+    ...fragment.inputs.filter((_, index) => part.inputs[index]),
+    ...fragment.outputs.filter((_, index) => part.outputs[index]),
   ]);
   const marked = new Map<FragmentNode, FragmentNode>();
   const matmuls = segments.filter((nodes) => nodes.some(isMatmul));
   for (const nodes of segments) {
     const members = new Set<FragmentNode>(nodes);
     const leaves = (name: string) =>
-      /^out\d+$/.test(name) || [...(readers.get(name) ?? [])].some((reader) => !members.has(reader));
+      fragment.outputs.includes(name) || [...(readers.get(name) ?? [])].some((reader) => !members.has(reader));
     const seen = new Set<string | null>(nodes.flatMap(({ outputs }) => outputs));
     const mostExpensive = mostExpensiveOf(nodes);
     const isWhole = part.attention !== undefined && (matmuls.length === 0 || matmuls[0] === nodes);
@@ -81,7 +82,7 @@ function segmentsOf(
     if (node.kind === 'communicate') continue;
     const own = levels.get(node) ?? 0;
     const later = resultsOf(node).map((name) =>
-      /^out\d+$/.test(name)
+      fragment.outputs.includes(name)
         ? own
         : Math.min(...[...(readers.get(name) ?? [])].map((reader) => levels.get(reader) ?? own)),
     );
@@ -94,7 +95,7 @@ function segmentsOf(
   for (const node of nodes) {
     if (node.kind === 'communicate') continue;
     const level = levels.get(node) ?? 0;
-    segments.set(level, [...(segments.get(level) ?? []), node]);
+    appendTo(segments, level, node);
   }
   return [...segments.values()];
 }

@@ -15,6 +15,7 @@ import type { Attributes, TensorType } from '../ir/graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { constant } from '../ir/ops/constants.js';
 import { operatorEntry } from '../ir/ops/index.js';
+import { resultNames, tensorsByName } from '../ir/written-names.js';
 import { type Borders, bordersOf, followers } from '../sharding-propagation/halo.js';
 import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
@@ -35,9 +36,9 @@ interface ShardedWindow {
 export function shardedHalos(fragment: Fragment, rule: FactorRule, strategy: Strategy): readonly ShardedWindow[] {
   return followers(rule, strategy.axes).flatMap(([{ name, size }, halo]) => {
     const axes = strategy.axes[halo.of] ?? [];
-    const blocks = axesSize(fragment.mesh, axes);
-    if (blocks === 1) return [];
-    const borders = bordersOf(halo, size, rule.factors.get(halo.of)?.size ?? 1, blocks);
+    const shards = axesSize(fragment.mesh, axes);
+    if (shards === 1) return [];
+    const borders = bordersOf(halo, size, rule.factors.get(halo.of)?.size ?? 1, shards);
     return [{ factor: name, halo, size, axes, borders }];
   });
 }
@@ -127,10 +128,8 @@ function addWritten(
   plain: FragmentOperator,
   results: readonly (FragmentResult | null)[],
 ): readonly (string | null)[] {
-  const names = new Map<string, string>();
-  plain.inputs.forEach((name, index) => {
-    if (name !== null) names.set(`in${index}`, name);
-  });
+  const names = tensorsByName(plain.inputs, []);
+  const made = resultNames(results);
   for (const [name, value] of Object.entries(constants)) names.set(name, fragment.constant(value));
   for (const { op, domain = '', attributes = {}, inputs, outputs } of nodes) {
     const read = inputs.map((name) => (name === null ? null : (names.get(name) as string)));
@@ -143,21 +142,19 @@ function addWritten(
       ),
       outputCount: outputs.length,
     });
-    const made = fragment.add({
+    const added = fragment.add({
       op,
       domain,
       attributes,
       inputs: read,
-      results: types.slice(0, outputs.length).map((type, index) => {
-        const own = /^out(\d+)$/.exec(outputs[index] ?? '');
-        const result = own ? results[Number(own[1])] : null;
-        return result ?? rowsOf(fragment, read, type);
-      }),
+      results: types
+        .slice(0, outputs.length)
+        .map((type, index) => results[made.indexOf(outputs[index] ?? '')] ?? rowsOf(fragment, read, type)),
       lowering: 'halo',
     });
-    for (const [index, name] of outputs.entries()) names.set(name, made[index] as string);
+    for (const [index, name] of outputs.entries()) names.set(name, added[index] as string);
   }
-  return results.map((result, index) => (result ? (names.get(`out${index}`) ?? null) : null));
+  return made.map((name, index) => (results[index] ? (names.get(name) ?? null) : null));
 }
 
 /** A result that is not a shard of a tensor: it varies where any of the operands differs between ranks. */
@@ -183,7 +180,7 @@ function localView(
 /** A shard with the borders that windows over it read. */
 function extended(fragment: Fragment, tensor: string, dimension: number, halo: ShardedWindow): string {
   const { axes, size, borders, halo: window } = halo;
-  const { block, before, behind, length, starts } = borders;
+  const { shardSize, before, behind, length, starts } = borders;
   const ranks = starts.map((_, rank) => rank);
   /** The part with positions outside of the tensor filled in; `first` is its first position on each rank. */
   const filled = (part: string, first: (rank: number) => number, count: number) => {
@@ -194,23 +191,25 @@ function extended(fragment: Fragment, tensor: string, dimension: number, halo: S
   };
   const from = (name: string, start: number, count: number, step: number) => {
     const shape = fragment.get(name).localShape.map((own, axis) => (axis === dimension ? count : own));
-    const border = { axes, dimension, block, from: start };
+    const border = { axes, dimension, block: shardSize, from: start };
     const rows = cutOut(fragment, name, dimension, start, count, { ...asRows(fragment, name, shape), border });
     return fragment.passOn(rows, border, step);
   };
   const parts = [
-    ...(before > 0 ? [filled(from(tensor, block - before, before, 1), (rank) => rank * block - before, before)] : []),
-    filled(tensor, (rank) => rank * block, block),
-    ...(behind > 0 ? [filled(from(tensor, 0, behind, -1), (rank) => (rank + 1) * block, behind)] : []),
+    ...(before > 0
+      ? [filled(from(tensor, shardSize - before, before, 1), (rank) => rank * shardSize - before, before)]
+      : []),
+    filled(tensor, (rank) => rank * shardSize, shardSize),
+    ...(behind > 0 ? [filled(from(tensor, 0, behind, -1), (rank) => (rank + 1) * shardSize, behind)] : []),
   ];
   const joined =
     parts.length === 1
       ? (parts[0] as string)
-      : local(fragment, 'Concat', parts, { axis: dimension }, [dimension, before + block + behind]);
-  const places = starts.map((start, rank) => start - (rank * block - before));
+      : local(fragment, 'Concat', parts, { axis: dimension }, [dimension, before + shardSize + behind]);
+  const places = starts.map((start, rank) => start - (rank * shardSize - before));
   const low = places.reduce((least, place) => Math.min(least, place), 0);
-  const high = places.reduce((most, place) => Math.max(most, place + length), before + block + behind);
-  const padded = withPadding(fragment, joined, dimension, -low, high - (before + block + behind), window.fill);
+  const high = places.reduce((most, place) => Math.max(most, place + length), before + shardSize + behind);
+  const padded = withPadding(fragment, joined, dimension, -low, high - (before + shardSize + behind), window.fill);
   const shifted = places.map((place) => place - low);
   return taken(fragment, padded, dimension, axes, shifted, length);
 }

@@ -8,7 +8,7 @@
  * For the computation, halves are separate micro-batches: each has its tensors, and is added to sums in its order. The order
  * of instructions within a half is that of a micro-batch which runs alone.
  */
-import type { OrderedStep, SecondHalf } from './order.js';
+import type { OrderedInstruction, SecondHalf } from './order.js';
 import type { ListRuns } from './program-phases.js';
 import type { Interleave, ShardedGraph } from './sharded-graph.js';
 
@@ -30,38 +30,44 @@ export function halvesIn(
  * start only in the last micro-batch start behind the second half. Numbers of collectives and buckets are those of both.
  * @param items instructions with data about them
  */
-export function forHalves<Item extends { readonly step: OrderedStep }>(
+export function forHalves<Item extends { readonly instruction: OrderedInstruction }>(
   items: readonly Item[],
   runs: ListRuns,
   { interleave = 1 }: Pick<ShardedGraph, 'interleave'>,
 ): readonly Item[] {
   if (interleave === 1) return items;
-  if (runs === 'step') return items.map((item) => ({ ...item, step: numbered(item.step, 1) }));
-  const first = turnsOf(items.filter(({ step }) => !isLast(step)));
+  if (runs === 'step') return items.map((item) => ({ ...item, instruction: numbered(item.instruction, 1) }));
+  const first = turnsOf(items.filter(({ instruction }) => !isLast(instruction)));
   const second = turnsOf(items);
   return second.flatMap((turn, index) => [
-    ...(first[index] ?? []).map((item) => ({ ...item, step: numbered(item.step, 0) })),
-    ...turn.map((item) => ({ ...item, step: { ...numbered(item.step, 1), half: 1 as const } })),
+    ...(first[index] ?? []).map((item) => ({ ...item, instruction: numbered(item.instruction, 0) })),
+    ...turn.map((item) => ({ ...item, instruction: { ...numbered(item.instruction, 1), half: 1 as const } })),
   ]);
 }
 
-function isLast(step: OrderedStep): boolean {
-  return step.kind === 'start' && step.last === true;
+function isLast(instruction: OrderedInstruction): boolean {
+  return instruction.kind === 'start' && instruction.last === true;
 }
 
 /** Instructions up to the next that waits. */
-function turnsOf<Item extends { readonly step: OrderedStep }>(items: readonly Item[]): readonly (readonly Item[])[] {
+function turnsOf<Item extends { readonly instruction: OrderedInstruction }>(
+  items: readonly Item[],
+): readonly (readonly Item[])[] {
   const turns: Item[][] = [[]];
   for (const [index, item] of items.entries()) {
-    if (item.step.kind === 'wait' && items[index - 1]?.step.kind !== 'wait') turns.push([]);
+    if (item.instruction.kind === 'wait' && items[index - 1]?.instruction.kind !== 'wait') turns.push([]);
     turns.at(-1)?.push(item);
   }
   return turns;
 }
 
-function numbered(step: OrderedStep, half: 0 | 1): OrderedStep {
+function numbered(instruction: OrderedInstruction, half: 0 | 1): OrderedInstruction {
   const own = (id: number) => 2 * id + half;
-  if (step.kind === 'wait') return { ...step, id: own(step.id) };
-  if (step.kind !== 'start') return step;
-  return { ...step, id: own(step.id), ...(step.bucket === undefined ? {} : { bucket: own(step.bucket) }) };
+  if (instruction.kind === 'wait') return { ...instruction, id: own(instruction.id) };
+  if (instruction.kind !== 'start') return instruction;
+  return {
+    ...instruction,
+    id: own(instruction.id),
+    ...(instruction.bucket === undefined ? {} : { bucket: own(instruction.bucket) }),
+  };
 }

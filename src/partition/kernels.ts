@@ -15,10 +15,11 @@ import { isCausalMask, masksOf } from '../ir/blocks/causal-mask.js';
 import { type GraphIndex, indexGraph, shapeOf } from '../ir/blocks/matching.js';
 import { type DType, isFloating } from '../ir/dtype.js';
 import { elementCount, type Graph, isOfModel, type Node, passOf, typeOf } from '../ir/graph.js';
+import { makersOf } from '../ir/makers-and-readers.js';
 import type { OperatorFamily, OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
-import { remembered } from '../ir/remembered.js';
+import { madeOnce, remembered } from '../ir/remembered.js';
 import { viewOf } from '../ir/view.js';
 
 /** The kind of kernel that an operator is part of. `free`: a kernel whose cost counts for another operator. */
@@ -94,7 +95,7 @@ export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
 
 /** Operators that add up the gradients that several readers of a tensor make. */
 export const gradientSums = remembered((graph: Graph): ReadonlySet<Node> => {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const makers = makersOf(graph.nodes);
   const sums = new Set<Node>();
   const isSum = (node: Node) =>
     node.inputs.length > 1 &&
@@ -157,8 +158,7 @@ function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
           { kind: covered ? 'free' : kind, ...outside, launches: kind === 'matmul' || !!sizes, ...attention },
         ];
       }
-      const read = readBy.get(own) ?? new Set<string>();
-      readBy.set(own, read);
+      const read = madeOnce(readBy, own, () => new Set<string>());
       const inputs = node.inputs.map((input) => {
         if (input === null) return false;
         const maker = index.makers.get(input);

@@ -101,9 +101,9 @@ function changesOf(
   return { changes, before, ends };
 }
 
-const RECEIVED = 'received blocks';
+const RECEIVED = 'received values';
 
-/** For a reduce: other ranks' blocks, which the first rank holds until it has added them up. */
+/** For a reduce: other ranks' values, which the first rank holds until it has added them up. */
 function receivedBytes(
   { tensors, mesh }: ShardedGraph,
   node: ShardedNode,

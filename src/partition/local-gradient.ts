@@ -39,21 +39,18 @@ export function localGradient(
   );
   if (!isPlain || fragment.coordinates.size > 0 || !resultGradient || others.length > 0) return null;
   if (new Set(read).size < read.length) return null;
-  const at = (list: Node['inputs'], tensor: string | null, kind: string) => {
-    const index = tensor === null ? -1 : list.indexOf(tensor);
-    return index < 0 ? undefined : tensorOf(`${kind}${index}`);
-  };
+  const at = (names: Fragment['inputs'], index: number) => tensorOf(names[index] ?? '');
+  const operandAt = (tensor: string | null) => at(fragment.inputs, tensor === null ? -1 : block.inputs.indexOf(tensor));
   const view = viewOf(graph, forward);
   const operands = forward.inputs.map((input, index): GradientOperand => {
-    const tensor = at(block.inputs, input, 'in');
-    const place = differentiated.indexOf(index);
-    const gradient = place < 0 ? undefined : tensorOf(`out${place}`);
+    const tensor = operandAt(input);
+    const gradient = at(fragment.outputs, differentiated.indexOf(index));
     const known = tensor ?? gradient;
     const type = known ? { dtype: known.dtype, shape: known.localShape } : null;
     return { type, tensor: tensor?.name ?? null, gradient: gradient?.name ?? null };
   });
   const isKnown = operands.every(({ type }, index) => (type === null) === (forward.inputs[index] === null));
-  const given = at(block.inputs, resultGradient, 'in');
+  const given = operandAt(resultGradient);
   const attributes = localAttributes(view, operands);
   const [whole] = view.outputs;
   if (!isKnown || !given || !attributes || !whole) return null;

@@ -2,7 +2,7 @@
  * @file One operator under one strategy, as local operators and collectives. Rule + strategy ⇒ everything.
  *
  * Five ways, chosen by the kinds of the factors that are sharded:
- *   streamed factor  → the operator on one block after the other, passed round the ring (streamed.ts)
+ *   streamed factor  → the operator on one chunk after the other, passed round the ring (streamed.ts)
  *   expanded factor  → the entry's expansion, lowered node by node (expand.ts); always for a recognised block
  *   mask factor      → indices are shifted, those outside the shard contribute zero (masked-lookup.ts)
  *   indexed factor   → the entry's form that takes offsets (expand.ts)
@@ -16,11 +16,12 @@ import type { Graph, Node } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import { remembered } from '../ir/remembered.js';
+import { madeOnce, remembered } from '../ir/remembered.js';
 import { structureKey } from '../ir/structure-key.js';
 import { viewOf } from '../ir/view.js';
+import { operandNames, resultNames } from '../ir/written-names.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import { axesOf, type PartialAxis, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
+import { axesOf, type PartialAxis, paddedSize, sameShards } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import { pieceName, refineRule } from '../sharding-propagation/refine.js';
@@ -88,13 +89,9 @@ export function lowerNode(graph: Graph, node: Node, strategy: Strategy, mesh: Me
   const view = viewOf(graph, node);
   const context = contextOf(graph, node);
   const key = `${structureKey(view)} ${JSON.stringify(context)}`;
-  const byStrategy = LOWERED.get(mesh) ?? new WeakMap<Strategy, Map<string, LoweredOperator>>();
-  LOWERED.set(mesh, byStrategy);
-  const byKey = byStrategy.get(strategy) ?? new Map<string, LoweredOperator>();
-  byStrategy.set(strategy, byKey);
-  const known = byKey.get(key) ?? lowerOperator(view, strategy, mesh, context);
-  byKey.set(key, known);
-  return known;
+  const byStrategy = madeOnce(LOWERED, mesh, () => new WeakMap<Strategy, Map<string, LoweredOperator>>());
+  const byKey = madeOnce(byStrategy, strategy, () => new Map<string, LoweredOperator>());
+  return madeOnce(byKey, key, () => lowerOperator(view, strategy, mesh, context));
 }
 
 const LOWERED = new WeakMap<Mesh, WeakMap<Strategy, Map<string, LoweredOperator>>>();
@@ -113,18 +110,18 @@ export function lowerOperator(
   const entry = operatorEntry(view);
   const rule = entry.rule(view);
   const operands = operandLayouts(rule, strategy, entry.linear(view), mesh);
-  view.inputs.forEach((type, index) => {
-    const layout = operands[index];
-    if (type && layout) fragment.tensor(type, layout, `in${index}`, [], stored[index] ?? false);
+  fragment.inputs = operandNames(view.inputs).map((name, index) => {
+    const [type, layout] = [view.inputs[index], operands[index]];
+    return type && layout ? fragment.tensor(type, layout, name, [], stored[index] ?? false) : null;
   });
-  const results = addOperator(fragment, view, strategy, {
-    inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
-    outputs: view.outputs.map((type, index) => (type ? `out${index}` : null)),
-  });
+  const { inputs } = fragment;
+  const outputs = resultNames(view.outputs).map((name, index) => (view.outputs[index] ? name : null));
+  const results = addOperator(fragment, view, strategy, { inputs, outputs });
+  fragment.outputs = results;
   const wanted = results.filter((name, index) => name !== null && read[index] === true) as readonly string[];
   fragment.keep(needed(fragment.nodes, wanted, readsOf, resultsOf));
   markFused(fragment, view, kernel);
-  markStored(fragment, new Set(stored.flatMap((isStored, index) => (isStored ? [`in${index}`] : []))));
+  markStored(fragment, new Set(inputs.filter((_, index) => stored[index])));
   return {
     operandLayouts: operands,
     resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
@@ -153,10 +150,11 @@ export function lowerIfLegal(...operator: Parameters<typeof lowerOperator>): Low
 }
 
 /** Marks the fragment's nodes whose second operand is one of `weights`. */
-function markStored(fragment: Fragment, weights: ReadonlySet<string>): void {
+function markStored(fragment: Fragment, weights: ReadonlySet<string | null>): void {
   if (weights.size === 0) return;
   for (const [index, node] of fragment.nodes.entries()) {
-    if (node.kind === 'compute' && weights.has(node.inputs[1] ?? '')) fragment.nodes[index] = { ...node, stored: true };
+    if (node.kind === 'compute' && node.inputs[1] && weights.has(node.inputs[1]))
+      fragment.nodes[index] = { ...node, stored: true };
   }
 }
 
@@ -177,7 +175,7 @@ function addOperator(
   const after = reduces ? reducedLayouts(rule, strategy, linear, fragment.mesh) : before;
   const owing = (index: number) => {
     const [from, to] = [before[index], after[index]];
-    return from && to && !sameBlocks(from, to, fragment.mesh);
+    return from && to && !sameShards(from, to, fragment.mesh);
   };
   const rawNames = names.outputs.map((name, index) => (owing(index) && name !== null ? undefined : name));
   const raw = addUnreduced(fragment, entry, view, rule, strategy, before, { ...names, outputs: rawNames });
@@ -206,13 +204,14 @@ function addUnreduced(
     return addStreamed(fragment, { entry, view, rule: refined, strategy, stream, results }, names, addOperator);
   const isWritten = entry.isWritten && shardedHalos(fragment, refined, strategy).length === 0;
   if (has('expanded') || view.body || isWritten) {
-    if (!entry.expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
+    const { expansion } = entry;
+    if (!expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
     const { pieces, ...unrefined } = strategy;
     const expanded = {
       view,
       rule: refined,
       strategy: unrefined,
-      expansion: expansionOf(view, entry.expansion),
+      expansion: madeOnce(EXPANSIONS, view, () => expansion(view)),
       pieces,
     };
     return addExpansion(fragment, expanded, names, addOperator);
@@ -221,9 +220,11 @@ function addUnreduced(
     if (!entry.indexed) throw new Error(`${view.op} has an indexed factor but no form that takes offsets`);
     const indexed = sharded.filter((factor) => factor.kind === 'indexed');
     const offsets = Object.fromEntries(indexed.map((factor) => [factor.name, offsetOf(fragment, factor, strategy)]));
-    const blocks = Object.fromEntries(indexed.map((factor) => [factor.name, blockOn(fragment, factor, strategy)]));
+    const shardSizes = Object.fromEntries(
+      indexed.map((factor) => [factor.name, shardSizeOn(fragment, factor, strategy)]),
+    );
     const { pieces, ...unrefined } = strategy;
-    const expansion = entry.indexed(view, offsets, blocks);
+    const expansion = entry.indexed(view, offsets, shardSizes);
     const positioned = { view, rule: refined, strategy: unrefined, expansion, pieces, offsets: Object.values(offsets) };
     return addExpansion(fragment, positioned, names, addOperator);
   }
@@ -264,12 +265,6 @@ function addUnreduced(
 }
 
 /** An operator is lowered under dozens of strategies: its expansion is the same in all. */
-function expansionOf(view: OperatorView, expand: (view: OperatorView) => Expansion): Expansion {
-  const known = EXPANSIONS.get(view) ?? expand(view);
-  EXPANSIONS.set(view, known);
-  return known;
-}
-
 const EXPANSIONS = new WeakMap<OperatorView, Expansion>();
 
 /** The operands that sums are added to, kept on the first of the ranks that hold partial sums. */
@@ -294,7 +289,7 @@ function attributesOf({ attributes }: OperatorView): OperatorView['attributes'] 
 }
 
 /** Positions of a factor that a rank holds, padding included. */
-function blockOf(size: number, shards: number): number {
+function shardSizeOf(size: number, shards: number): number {
   return paddedSize(size, shards) / shards;
 }
 
@@ -304,7 +299,7 @@ function localSize(mesh: Mesh, refined: FactorRule, strategy: Strategy, name: st
   return names.reduce((product, part) => {
     const factor = refined.factors.get(part);
     if (!factor) throw new Error(`rule ${refined.text} has no factor ${part}`);
-    return product * blockOf(factor.size, axesSize(mesh, strategy.axes[part] ?? []));
+    return product * shardSizeOf(factor.size, axesSize(mesh, strategy.axes[part] ?? []));
   }, 1);
 }
 
@@ -314,9 +309,9 @@ function varyingOf(fragment: Fragment, inputs: readonly (string | null)[]): read
 }
 
 function offsetOf(fragment: Fragment, factor: Factor, strategy: Strategy): string {
-  return fragment.coordinate(strategy.axes[factor.name] ?? [], blockOn(fragment, factor, strategy));
+  return fragment.coordinate(strategy.axes[factor.name] ?? [], shardSizeOn(fragment, factor, strategy));
 }
 
-function blockOn(fragment: Fragment, factor: Factor, strategy: Strategy): number {
-  return blockOf(factor.size, axesSize(fragment.mesh, strategy.axes[factor.name] ?? []));
+function shardSizeOn(fragment: Fragment, factor: Factor, strategy: Strategy): number {
+  return shardSizeOf(factor.size, axesSize(fragment.mesh, strategy.axes[factor.name] ?? []));
 }

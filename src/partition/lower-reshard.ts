@@ -1,5 +1,5 @@
 /**
- * @file Resharding steps as nodes. Slices and masks are compute (they use a coordinate); the rest are collectives.
+ * @file Reshard ops as nodes. Slices and masks are compute (they use a coordinate); the rest are collectives.
  */
 import type { Attributes } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -10,13 +10,13 @@ import type { ReshardOp } from '../sharding-propagation/resharding.js';
 import { type Fragment, type FragmentResult, int64Constant, zeroConstant } from './fragment.js';
 import type { Collective } from './sharded-graph.js';
 
-/** Adds the step that reshards `tensor` to `step.to`; returns the new tensor (named `name` where given). */
-export function lowerReshardOp(fragment: Fragment, tensor: string, step: ReshardOp, name?: string): string {
-  const detail = reshardDetail(step, fragment.get(tensor).shape, fragment.mesh);
-  if (detail.kind === 'slice') return lowerSlice(fragment, tensor, step, detail, name);
-  if (detail.kind === 'to-partial') return lowerToPartial(fragment, tensor, step, name);
-  if (detail.kind === 'repad') return lowerRepad(fragment, tensor, step, detail.dimensions, name);
-  return fragment.communicate(collectiveOf(detail), step.axes, tensor, step.to, name);
+/** Adds the op that reshards `tensor` to `op.to`; returns the new tensor (named `name` where given). */
+export function lowerReshardOp(fragment: Fragment, tensor: string, op: ReshardOp, name?: string): string {
+  const detail = reshardDetail(op, fragment.get(tensor).shape, fragment.mesh);
+  if (detail.kind === 'slice') return lowerSlice(fragment, tensor, op, detail, name);
+  if (detail.kind === 'to-partial') return lowerToPartial(fragment, tensor, op, name);
+  if (detail.kind === 'repad') return lowerRepad(fragment, tensor, op, detail.dimensions, name);
+  return fragment.communicate(collectiveOf(detail), op.axes, tensor, op.to, name);
 }
 
 /** A collective as the sharded graph names it, without details that only resharding needs. */
@@ -35,46 +35,41 @@ function collectiveOf(detail: Exclude<ReshardDetail, { readonly kind: 'slice' | 
   }
 }
 
-/** Adds all steps in order; returns the last tensor. */
-export function lowerReshardOps(
-  fragment: Fragment,
-  tensor: string,
-  steps: readonly ReshardOp[],
-  name?: string,
-): string {
-  return steps.reduce(
-    (current, step, index) => lowerReshardOp(fragment, current, step, index === steps.length - 1 ? name : undefined),
+/** Adds all ops in order; returns the last tensor. */
+export function lowerReshardOps(fragment: Fragment, tensor: string, ops: readonly ReshardOp[], name?: string): string {
+  return ops.reduce(
+    (current, op, index) => lowerReshardOp(fragment, current, op, index === ops.length - 1 ? name : undefined),
     tensor,
   );
 }
 
-/** The local block seen as [outer, count, inner]; each rank picks the slice with its index. */
+/** The shard seen as [outer, count, inner]; each rank picks the slice with its index. */
 function lowerSlice(
   fragment: Fragment,
   tensor: string,
-  step: ReshardOp,
+  op: ReshardOp,
   detail: { readonly outer: number; readonly count: number; readonly inner: number },
   name: string | undefined,
 ): string {
   const { dtype, shape, localShape } = fragment.get(tensor);
   const { outer, count, inner } = detail;
   const rows = viewAs(fragment, tensor, [outer, count, inner], localShape);
-  const index = fragment.coordinate(step.axes, 1);
+  const index = fragment.coordinate(op.axes, 1);
   const [picked] = fragment.add({
     op: 'Gather',
     attributes: { axis: 1 },
     inputs: [rows, index],
-    results: [asRows(fragment, tensor, [outer, 1, inner], step.axes)],
+    results: [asRows(fragment, tensor, [outer, 1, inner], op.axes)],
     lowering: 'slice',
   });
-  return reshapeTo(fragment, picked as string, { dtype, shape }, step.to, name);
+  return reshapeTo(fragment, picked as string, { dtype, shape }, op.to, name);
 }
 
 /** Padding dropped by a slice, then the new padding, of zeros, put behind; parts of a dimension are seen as dimensions. */
 function lowerRepad(
   fragment: Fragment,
   tensor: string,
-  step: ReshardOp,
+  op: ReshardOp,
   dimensions: readonly Repadded[],
   name: string | undefined,
 ): string {
@@ -106,23 +101,23 @@ function lowerRepad(
       wanted,
     );
   }
-  return reshapeTo(fragment, current, { dtype, shape }, step.to, name);
+  return reshapeTo(fragment, current, { dtype, shape }, op.to, name);
 }
 
 /** The value on the group's first rank, zero on the others. */
-function lowerToPartial(fragment: Fragment, tensor: string, step: ReshardOp, name: string | undefined): string {
+function lowerToPartial(fragment: Fragment, tensor: string, op: ReshardOp, name: string | undefined): string {
   const { dtype, shape, varying = [] } = fragment.get(tensor);
   const [first] = fragment.add({
     op: 'Equal',
-    inputs: [fragment.coordinate(step.axes, 1), fragment.constant(int64Constant([0]))],
-    results: [{ type: { dtype: 'bool', shape: [1] }, layout: replicated([1]), varying: step.axes }],
+    inputs: [fragment.coordinate(op.axes, 1), fragment.constant(int64Constant([0]))],
+    results: [{ type: { dtype: 'bool', shape: [1] }, layout: replicated([1]), varying: op.axes }],
   });
   // A scalar has no dimension for the condition's one to broadcast against.
   const condition = shape.length > 0 ? (first as string) : viewAs(fragment, first as string, [], [1]);
   const [result] = fragment.add({
     op: 'Where',
     inputs: [condition, tensor, fragment.constant(zeroConstant(dtype))],
-    results: [{ ...(name ? { name } : {}), type: { dtype, shape }, layout: step.to, varying }],
+    results: [{ ...(name ? { name } : {}), type: { dtype, shape }, layout: op.to, varying }],
     lowering: 'to-partial',
   });
   return result as string;
@@ -147,7 +142,7 @@ function viewAs(fragment: Fragment, tensor: string, shape: readonly number[], fr
 }
 
 /**
- * A result that holds a tensor's block, or a part of it, as rows: it varies where the block differs between ranks, and over
+ * A result that holds a tensor's shard, or a part of it, as rows: it varies where the shard differs between ranks, and over
  * `more`.
  */
 export function asRows(
@@ -165,7 +160,7 @@ export function asRows(
   };
 }
 
-/** A block given its place in the whole tensor: the local shape that `layout` states. */
+/** A shard given its place in the whole tensor: the local shape that `layout` states. */
 function reshapeTo(
   fragment: Fragment,
   tensor: string,

@@ -4,7 +4,8 @@
  * have equal shards.
  */
 import { type Graph, isOnceAStep, type Node } from '../ir/graph.js';
-import { groupBy } from '../ir/group-by.js';
+import { appendTo, groupBy } from '../ir/group-by.js';
+import { makersOf } from '../ir/makers-and-readers.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Resharder } from '../sharding-propagation/resharding.js';
@@ -52,9 +53,9 @@ export function lowerStages(
   layout: PipelineLayout,
 ): readonly LoweredStage[] {
   const cut = cutStages(graph, layout.placeOf, layout.stages);
-  const stagesOf = new Map<string, readonly number[]>();
+  const stagesOf = new Map<string, number[]>();
   for (const [index, stage] of cut.stages.entries())
-    for (const { name } of stage.graph.nodes) stagesOf.set(name, [...(stagesOf.get(name) ?? []), index]);
+    for (const { name } of stage.graph.nodes) appendTo(stagesOf, name, index);
   const reshardsOf = groupBy(assignment.sharedReshards, ({ tensor }) => tensor);
   const layouts = new Map<string, Layout>();
   for (const transfer of cut.transfers)
@@ -110,9 +111,7 @@ function reshardsOfStages(
       const there =
         kind === 'operator' ? stagesOf.get(name) : given.flatMap((own, index) => (own.has(name) ? index : []));
       for (const index of there ?? []) {
-        const known = readersIn.get(index);
-        if (known) known.push(reader);
-        else readersIn.set(index, [reader]);
+        appendTo(readersIn, index, reader);
       }
     }
     for (const [index, readers] of readersIn) {
@@ -224,7 +223,7 @@ function connected(
 
 /** The list of instructions that makes a tensor of a stage for each micro-batch; undefined where none does. */
 function makingLists({ sharded, pipeline }: Unconnected): (tensor: string) => string | undefined {
-  const makers = new Map(sharded.nodes.flatMap((node) => resultsOf(node).map((name) => [name, node] as const)));
+  const makers = makersOf(sharded.nodes, resultsOf);
   return (tensor) => {
     const maker = makers.get(tensor);
     return maker && !isOnceAStep(maker.phase) ? phaseOfNode(maker, { pipeline }) : undefined;

@@ -4,7 +4,7 @@
  *
  *     wrapped = where(index < 0, index + size, index)        negative indices count from the end
  *     local   = wrapped − offset
- *     inside  = 0 ≤ local < block
+ *     inside  = 0 ≤ local < shard size
  *     result  = where(inside, operator(table, where(inside, local, 0)), 0)
  */
 import type { FactorRule } from '../ir/factor-rule.js';
@@ -28,7 +28,7 @@ export function addMaskedLookup(
   const index = operand === undefined ? null : plain.inputs[operand];
   const result = plain.results[0];
   if (operand === undefined || !index || !result) throw new Error(`${plain.op} has a mask factor but no index operand`);
-  const block = Math.ceil(size / axesSize(fragment.mesh, axes));
+  const shardSize = Math.ceil(size / axesSize(fragment.mesh, axes));
   const { dtype, shape, layout } = fragment.get(index);
   const whole = (value: number) => fragment.constant(indexConstant(dtype, value));
   const apply = (op: string, inputs: readonly string[], type: 'index' | 'bool', varies: boolean) =>
@@ -40,9 +40,9 @@ export function addMaskedLookup(
 
   const negative = apply('Less', [index, whole(0)], 'bool', false);
   const wrapped = apply('Where', [negative, apply('Add', [index, whole(size)], 'index', false), index], 'index', false);
-  const local = apply('Sub', [wrapped, offsetAs(fragment, axes, block, dtype)], 'index', true);
+  const local = apply('Sub', [wrapped, offsetAs(fragment, axes, shardSize, dtype)], 'index', true);
   const above = apply('GreaterOrEqual', [local, whole(0)], 'bool', true);
-  const below = apply('Less', [local, whole(block)], 'bool', true);
+  const below = apply('Less', [local, whole(shardSize)], 'bool', true);
   const inside = apply('And', [above, below], 'bool', true);
   const safe = apply('Where', [inside, local, whole(0)], 'index', true);
 
@@ -64,8 +64,13 @@ export function addMaskedLookup(
 }
 
 /** The rank's offset in the index's dtype; a scalar index needs a scalar offset, so the shape is [] for all. */
-function offsetAs(fragment: Fragment, axes: readonly SubAxis[], block: number, dtype: ConstantTensor['dtype']): string {
-  const offset = fragment.coordinate(axes, block);
+function offsetAs(
+  fragment: Fragment,
+  axes: readonly SubAxis[],
+  shardSize: number,
+  dtype: ConstantTensor['dtype'],
+): string {
+  const offset = fragment.coordinate(axes, shardSize);
   const scalar = fragment.add({
     op: 'Reshape',
     attributes: { shape: [] },

@@ -57,14 +57,14 @@ function valid(
   names: readonly string[],
   factor: Factor,
 ): string {
-  const blocks = names.map((name) => {
+  const sizes = names.map((name) => {
     const shards = shardsOf(fragment, strategy, { name });
     return Math.ceil((rule.factors.get(name)?.size ?? 1) / shards);
   });
   const place = names.indexOf(factor.name);
-  const own = blocks[place] ?? 1;
-  const inner = blocks.slice(place + 1).reduce((product, size) => product * size, 1);
-  const length = blocks.reduce((product, size) => product * size, 1);
+  const own = sizes[place] ?? 1;
+  const inner = sizes.slice(place + 1).reduce((product, size) => product * size, 1);
+  const length = sizes.reduce((product, size) => product * size, 1);
   const axes = strategy.axes[factor.name] ?? [];
   const along = fragment.constant(
     int64Constant(Array.from({ length }, (_, position) => Math.floor(position / inner) % own)),

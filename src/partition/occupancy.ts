@@ -2,6 +2,8 @@
  * @file The moment of peak memory: a list of allocations and frees, in order, and the moment at which most bytes are held.
  */
 
+import { readsOf, resultsOf, type Wiring } from './sharded-graph.js';
+
 /** From here on a name holds so many bytes; 0 frees it. */
 export interface OccupancyChange {
   readonly name: string;
@@ -15,6 +17,24 @@ export interface Occupancy {
   readonly atChange: number;
   /** Names that hold bytes then, with their bytes. */
   readonly bytesByTensor: () => ReadonlyMap<string, number>;
+}
+
+/**
+ * The changes while nodes run one after the other: each allocates its results, and a tensor is freed behind the last node that
+ * reads or makes it, unless it `stays`. `keyOf`: the name by which a tensor counts, where several share memory.
+ */
+export function changesWhileRunning(
+  nodes: readonly Wiring[],
+  bytes: (name: string) => number,
+  stays: (key: string) => boolean = () => false,
+  keyOf: (name: string) => string = (name) => name,
+): readonly OccupancyChange[] {
+  const used = nodes.map((node) => [...readsOf(node), ...resultsOf(node)].map(keyOf));
+  const last = new Map(used.flatMap((keys, index) => keys.map((key) => [key, index] as const)));
+  return nodes.flatMap((node, index) => [
+    ...resultsOf(node).map((name) => ({ name, bytes: bytes(name) })),
+    ...(used[index] ?? []).flatMap((name) => (last.get(name) === index && !stays(name) ? [{ name, bytes: 0 }] : [])),
+  ]);
 }
 
 /** Finds the moment of peak memory; the names held then are collected only on request. */

@@ -13,7 +13,10 @@
  */
 
 import { type Graph, isOnceAStep, type Node, type OuterMemory, passOf } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
+import { type Makers, makersOf, type Readers, readersOf } from '../ir/makers-and-readers.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { madeOnce } from '../ir/remembered.js';
 import type { OffloadPart } from './offload-parts.js';
 import { localBytes } from './partition.js';
 import { BEGIN, type ProgramPhase, phaseOfNode, programPhases, transferList, UPDATE } from './program-phases.js';
@@ -64,8 +67,8 @@ type OffloadMemory = OuterMemory | undefined;
 class Offloading {
   private readonly tensors: Map<string, ShardedTensor>;
   private readonly lists: readonly ProgramPhase[];
-  private readonly makers = new Map<string, ShardedNode>();
-  private readonly readers = new Map<string, ShardedNode[]>();
+  private readonly makers: Makers<ShardedNode>;
+  private readonly readers: Readers<ShardedNode>;
   private readonly placed: PlacedMove[] = [];
   /** By tensor and memory, and the layer and list that read it: the copy. */
   private readonly copies = new Map<string, string>();
@@ -82,10 +85,8 @@ class Offloading {
   ) {
     this.tensors = new Map(graph.tensors);
     this.lists = programPhases(graph);
-    for (const node of graph.nodes) {
-      for (const name of resultsOf(node)) this.makers.set(name, node);
-      for (const name of new Set(readsOf(node))) this.readers.set(name, [...(this.readers.get(name) ?? []), node]);
-    }
+    this.makers = makersOf(graph.nodes, resultsOf);
+    this.readers = readersOf(graph.nodes, readsOf);
   }
 
   run(): ShardedGraph {
@@ -104,8 +105,7 @@ class Offloading {
     const sends = graph.pipeline?.sends.map((send) => ({ ...send, tensor: this.sent(send) }));
     const at = (isAhead: boolean) => {
       const byNode = new Map<ShardedNode | null, MoveNode[]>();
-      for (const { move, near, isAhead: ahead } of this.placed)
-        if (ahead === isAhead) byNode.set(near, [...(byNode.get(near) ?? []), move]);
+      for (const { move, near, isAhead: ahead } of this.placed) if (ahead === isAhead) appendTo(byNode, near, move);
       return byNode;
     };
     const [ahead, behind] = [at(true), at(false)];
@@ -253,9 +253,7 @@ class Offloading {
   private copyFor(source: string, memory: OffloadMemory, node: ShardedNode, list: string): string {
     const pass = isLater(node.phase) ? 'backward' : passOf(node.phase);
     const key = JSON.stringify([source, memory ?? null, list, node.layer, pass]);
-    const known = this.copies.get(key) ?? this.copy(source, memory, node, list, true);
-    this.copies.set(key, known);
-    return known;
+    return madeOnce(this.copies, key, () => this.copy(source, memory, node, list, true));
   }
 
   /** An output, on the device. */
@@ -271,9 +269,7 @@ class Offloading {
     const own = when === 'micro' ? transferList('send', list, stage) : when === 'begin' ? BEGIN : UPDATE;
     const key = JSON.stringify([tensor, null, own]);
     const near = when === 'micro' ? (this.makers.get(tensor) ?? null) : null;
-    const known = this.copies.get(key) ?? this.copy(tensor, undefined, near, own, false);
-    this.copies.set(key, known);
-    return known;
+    return madeOnce(this.copies, key, () => this.copy(tensor, undefined, near, own, false));
   }
 
   /** The next value of a state, in the memory in which the state is stored. */

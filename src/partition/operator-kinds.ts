@@ -3,6 +3,7 @@
  * A model of many layers has as many kinds as one of few.
  */
 import type { Attributes } from '../ir/graph.js';
+import { madeOnce, remembered } from '../ir/remembered.js';
 import { borderText } from '../sharding-propagation/collective-rule.js';
 import { layoutKey } from '../sharding-propagation/layout.js';
 import { canonicalText } from './segments.js';
@@ -40,15 +41,6 @@ export function kindsOf({ tensors, constants }: Pick<ShardedGraph, 'tensors' | '
 
 /** Numbers of values by a text that equal values share; the text is made once for each object. */
 function numbers<Thing extends object>(textOf: (thing: Thing) => string): (thing: Thing) => number {
-  const known = new Map<Thing, number>();
   const byText = new Map<string, number>();
-  return (thing) => {
-    const found = known.get(thing);
-    if (found !== undefined) return found;
-    const text = textOf(thing);
-    const number = byText.get(text) ?? byText.size;
-    byText.set(text, number);
-    known.set(thing, number);
-    return number;
-  };
+  return remembered((thing) => madeOnce(byText, textOf(thing), () => byText.size));
 }

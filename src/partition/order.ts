@@ -9,10 +9,17 @@
  * for each other's different collectives.
  */
 import { passOf } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { deferrals, samePlace, weightGathers } from './defer.js';
 import { Prefetch, servedLayer } from './prefetch.js';
-import { nodesByList, type ProgramPhase, phaseOfNode, programPhases, type TransferStep } from './program-phases.js';
+import {
+  nodesByList,
+  type ProgramPhase,
+  phaseOfNode,
+  programPhases,
+  type TransferInstruction,
+} from './program-phases.js';
 import {
   type CommunicationNode,
   type ComputeNode,
@@ -26,7 +33,7 @@ import {
 /** Marks an instruction of the second half (interleave.ts): it works on the micro-batch behind that of its action. */
 export type SecondHalf = 1;
 
-export type OrderedStep = { readonly half?: SecondHalf } & (
+export type OrderedInstruction = { readonly half?: SecondHalf } & (
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
   | {
       readonly kind: 'start';
@@ -40,13 +47,13 @@ export type OrderedStep = { readonly half?: SecondHalf } & (
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
   | { readonly kind: 'move'; readonly node: MoveNode }
-  | TransferStep
+  | TransferInstruction
 );
 
-/** A list of instructions with its steps. */
+/** A list with its instructions. */
 export interface OrderedList {
   readonly list: ProgramPhase;
-  readonly steps: readonly OrderedStep[];
+  readonly instructions: readonly OrderedInstruction[];
   /** By node that runs as late as possible: the tensors that it waits for beside its operands. */
   readonly deferred: ReturnType<typeof deferrals>;
 }
@@ -69,13 +76,13 @@ export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode
     const deferred: OrderedList['deferred'] = isDeferring
       ? deferrals({ ...graph, nodes: nodesByList(graph).get(list.phase) ?? [] }, graph)
       : new Map();
-    const steps = orderPhase(graph, list, deferred, { ahead, begun: here, next });
-    for (const step of steps) {
-      if (step.kind !== 'start') continue;
-      next = Math.max(next, step.id + 1);
-      if (step.last) begun.push({ node: step.node, id: step.id });
+    const instructions = orderPhase(graph, list, deferred, { ahead, begun: here, next });
+    for (const instruction of instructions) {
+      if (instruction.kind !== 'start') continue;
+      next = Math.max(next, instruction.id + 1);
+      if (instruction.last) begun.push({ node: instruction.node, id: instruction.id });
     }
-    return { list, steps, deferred };
+    return { list, instructions, deferred };
   });
 }
 
@@ -131,7 +138,7 @@ function orderPhase(
   list: ProgramPhase,
   deferred: OrderedList['deferred'],
   { ahead, begun, next: first }: Across,
-): readonly OrderedStep[] {
+): readonly OrderedInstruction[] {
   const isMember = list.includes;
   const coming = [...list.transfers];
   const receives = new Set(coming.flatMap(({ kind, transfer }) => (kind === 'recv' ? [transfer.tensor] : [])));
@@ -152,9 +159,7 @@ function orderPhase(
     for (const name of reads) {
       if (given.has(name)) continue;
       count++;
-      const readers = waiting.get(name);
-      if (readers) readers.push(index);
-      else waiting.set(name, [index]);
+      appendTo(waiting, name, index);
     }
     return count;
   });
@@ -171,7 +176,7 @@ function orderPhase(
       if (left === 0) offer(index);
     }
   };
-  const steps: OrderedStep[] = [];
+  const instructions: OrderedInstruction[] = [];
   // Results of buckets, except weights, are needed last: collectives that the list itself continues with are waited for first.
   const underWay: UnderWay[] = [];
   const gathered: UnderWay[] = [];
@@ -180,7 +185,7 @@ function orderPhase(
   let next = first;
   const gathers = weightGathers(graph);
   const wait = (begun: UnderWay) => {
-    steps.push({ kind: 'wait', ...begun });
+    instructions.push({ kind: 'wait', ...begun });
     placed++;
     publish(begun.node.output);
   };
@@ -191,8 +196,8 @@ function orderPhase(
     const after = underWay[0]?.node;
     // A layer's weights come together, so that its operators run in one segment.
     const isGathered = after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after);
-    // So do the tensors of a block in a ring: their readers run in one segment, and the next send of the ring waits for it.
-    if (isGathered || (after && areOneBlock(first.node, after))) waitForFirst();
+    // So do the tensors of a chunk in a ring: their readers run in one segment, and the next send of the ring waits for it.
+    if (isGathered || (after && areOneChunk(first.node, after))) waitForFirst();
     return true;
   };
   const waitForGroup = () => {
@@ -210,7 +215,7 @@ function orderPhase(
   };
   for (;;) {
     for (let first = coming[0]; first?.kind === 'send' && given.has(first.transfer.tensor); first = coming[0]) {
-      steps.push(first);
+      instructions.push(first);
       coming.shift();
     }
     for (let node = ready.takeCommunication(); node; node = ready.takeCommunication()) {
@@ -220,10 +225,10 @@ function orderPhase(
       const id = next++;
       const bucket = node.bucket === undefined ? {} : { bucket: node.bucket.id };
       if (isAhead(node)) {
-        steps.push({ kind: 'start', node, id, ...bucket, last: true });
+        instructions.push({ kind: 'start', node, id, ...bucket, last: true });
         placed++;
       } else {
-        steps.push({ kind: 'start', node, id, ...bucket });
+        instructions.push({ kind: 'start', node, id, ...bucket });
         (early.has(node) ? gathered : isBucketed ? inBuckets : underWay).push({ node, id });
       }
       early.ran(node);
@@ -237,8 +242,8 @@ function orderPhase(
     }
     if (nodes.length > 0) {
       if (nodes[0] && isAccumulator(nodes[0]))
-        steps.push(...nodes.map((node) => ({ kind: 'accumulate', node }) as const));
-      else steps.push({ kind: 'segment', nodes });
+        instructions.push(...nodes.map((node) => ({ kind: 'accumulate', node }) as const));
+      else instructions.push({ kind: 'segment', nodes });
       placed += nodes.length;
       continue;
     }
@@ -251,15 +256,15 @@ function orderPhase(
     const received = coming.shift();
     if (!received) break;
     if (received.kind === 'send') throw new Error(`${received.transfer.name} is sent before it is computed`);
-    steps.push(received);
+    instructions.push(received);
     publish(received.transfer.tensor);
   }
   if (placed !== graph.nodes.length + begun.length) throw new Error('the sharded graph has a cycle');
-  return steps;
+  return instructions;
 }
 
 /** Whether two tensors are sent to the next rank by one operator. */
-function areOneBlock(first: CommunicationNode, after: CommunicationNode): boolean {
+function areOneChunk(first: CommunicationNode, after: CommunicationNode): boolean {
   return first.collective.kind === 'permute' && after.collective.kind === 'permute' && first.origin === after.origin;
 }
 

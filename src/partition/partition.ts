@@ -9,11 +9,12 @@
 import { byteLength, dtypeBits } from '../ir/dtype.js';
 import type { ConstantTensor, Graph, Node, Phase } from '../ir/graph.js';
 import { elementCount, isOnceAStep, typeOf } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
 import { needed } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { isStateWeight, stateWeights } from '../ir/passes/state-weights.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
+import { layoutKey, localShape, replicated, sameShards } from '../sharding-propagation/layout.js';
 import type { Resharder } from '../sharding-propagation/resharding.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
@@ -83,7 +84,7 @@ class Partitioning {
     const originals = new Map<string, Node[]>();
     for (const node of graph.nodes) {
       const name = node.phase === 'recompute' ? node.forward : node.forward === null ? node.name : null;
-      if (name !== null) originals.set(name, [...(originals.get(name) ?? []), node]);
+      if (name !== null) appendTo(originals, name, node);
     }
     this.originals = originals;
     for (const reshard of assignment.sharedReshards)
@@ -155,10 +156,13 @@ class Partitioning {
     node.inputs.forEach((input, operand) => {
       const layout = lowered.operandLayouts[operand];
       if (input === null || !layout) return;
-      names.set(`in${operand}`, this.demand(input, { kind: 'operator', name: node.name, operand }, layout, origin));
+      const name = lowered.fragment.inputs[operand];
+      const tensor = this.demand(input, { kind: 'operator', name: node.name, operand }, layout, origin);
+      if (name) names.set(name, tensor);
     });
     node.outputs.forEach((output, index) => {
-      if (output !== null) names.set(`out${index}`, output);
+      const name = lowered.fragment.outputs[index];
+      if (output !== null && name) names.set(name, output);
     });
     const made = this.adopt(lowered.fragment, node.name, names, origin);
     for (const forward of this.originals.get(node.forward ?? '') ?? []) {
@@ -212,7 +216,7 @@ class Partitioning {
     const known = served.get(reshard);
     if (known !== undefined) return known;
     const origin = reshard.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : asked;
-    const result = this.reshard(tensor, reshard.layout, this.unused(`${tensor}@view`), origin);
+    const result = this.reshard(tensor, reshard.layout, this.unused(`${tensor}@resharded`), origin);
     served.set(reshard, result);
     return result;
   }
@@ -227,12 +231,12 @@ class Partitioning {
 
   private reshard(tensor: string, layout: Layout, label: string, origin: NodeOrigin): string {
     const from = this.get(tensor);
-    if (sameBlocks(from.layout, layout, this.assignment.mesh)) return tensor;
-    const steps = this.resharder.steps(from.layout, layout, from.shape, dtypeBits(from.dtype));
-    if (steps.length === 0) return tensor;
+    if (sameShards(from.layout, layout, this.assignment.mesh)) return tensor;
+    const ops = this.resharder.ops(from.layout, layout, from.shape, dtypeBits(from.dtype));
+    if (ops.length === 0) return tensor;
     const fragment = new Fragment(this.assignment.mesh);
     fragment.tensor(from, from.layout, 'in0');
-    const last = lowerReshardOps(fragment, 'in0', steps, 'out0');
+    const last = lowerReshardOps(fragment, 'in0', ops, 'out0');
     const name = this.unused(label.includes('@') ? label : `${tensor}@${label}`);
     this.adopt(
       fragment,

@@ -1,14 +1,16 @@
 /**
  * @file Where copies between memories stand in a list of instructions. The order of everything else is as if all tensors were on
  * the device, so that segments, and the bits that they compute, are the same with and without offload. A tensor leaves the device
- * right behind the step that computes it, and returns right before the step that reads it first.
+ * right behind the instruction that computes it, and returns right before the one that reads it first.
  */
+import { appendTo } from '../ir/group-by.js';
 import { remembered } from '../ir/remembered.js';
 import { lastForm, otherForm } from './except-last.js';
-import { type OrderedList, type OrderedStep, orderLists } from './order.js';
+import { type OrderedInstruction, type OrderedList, orderLists } from './order.js';
 import { BEGIN, lastList, type ProgramPhase, programPhases } from './program-phases.js';
 import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {
+  copiedTensors,
   type MoveNode,
   readsOf,
   resultsOf,
@@ -17,14 +19,14 @@ import {
   type StageTransfer,
 } from './sharded-graph.js';
 
-/** A step in its place: a segment with its results. */
-export type PlacedStep =
-  | Exclude<OrderedStep, { readonly kind: 'segment' }>
-  | (Extract<OrderedStep, { readonly kind: 'segment' }> & { readonly results: SegmentResults });
+/** An instruction in its place: a segment with its results. */
+export type PlacedInstruction =
+  | Exclude<OrderedInstruction, { readonly kind: 'segment' }>
+  | (Extract<OrderedInstruction, { readonly kind: 'segment' }> & { readonly results: SegmentResults });
 
-/** A list of instructions with its steps in place. */
+/** A list with its instructions in place. */
 export interface PlacedList extends OrderedList {
-  readonly steps: readonly PlacedStep[];
+  readonly instructions: readonly PlacedInstruction[];
 }
 
 /** Every list of a graph in order: price, memory and program follow one. @throws Error (internal error) as `orderLists` */
@@ -34,8 +36,10 @@ export const orderedLists = remembered((graph: ShardedGraph): readonly PlacedLis
   const outside = readersOutside(graph, ordered);
   return ordered.map((own) => ({
     ...own,
-    steps: own.steps.map((step) =>
-      step.kind === 'segment' ? { ...step, results: segmentResults(step.nodes, graph, outside(own.list)) } : step,
+    instructions: own.instructions.map((instruction) =>
+      instruction.kind === 'segment'
+        ? { ...instruction, results: segmentResults(instruction.nodes, graph, outside(own.list)) }
+        : instruction,
     ),
   }));
 });
@@ -49,20 +53,27 @@ function withLast(graph: ShardedGraph): readonly OrderedList[] {
   });
   const isFirst = ({ list }: OrderedList) => list.phase === BEGIN;
   // Collectives of both are numbered from the same number on, and ranks tell them apart by it.
-  const taken = last.reduce((sum, { steps }) => sum + steps.filter(({ kind }) => kind === 'start').length, 0);
-  const numbered = (step: OrderedStep): OrderedStep =>
-    step.kind === 'start' || step.kind === 'wait' ? { ...step, id: taken + step.id } : step;
+  const taken = last.reduce(
+    (sum, { instructions }) => sum + instructions.filter(({ kind }) => kind === 'start').length,
+    0,
+  );
+  const numbered = (instruction: OrderedInstruction): OrderedInstruction =>
+    instruction.kind === 'start' || instruction.kind === 'wait'
+      ? { ...instruction, id: taken + instruction.id }
+      : instruction;
   return [
     ...last.filter(isFirst),
     ...others.map((own) => ({
       ...own,
-      steps: own.steps.filter((step) => step.kind !== 'start' || !step.last).map(numbered),
+      instructions: own.instructions
+        .filter((instruction) => instruction.kind !== 'start' || !instruction.last)
+        .map(numbered),
     })),
     ...last.filter((own) => !isFirst(own)),
   ];
 }
 
-/** The lists of the graph without copies, which are placed between their steps. */
+/** The lists of the graph without copies, which are placed between their instructions. */
 function withMoves(graph: ShardedGraph): readonly OrderedList[] {
   const { bare, original, real } = withoutMoves(graph);
   // A collective waits for the copy of its operand, in the list of both.
@@ -71,30 +82,27 @@ function withMoves(graph: ShardedGraph): readonly OrderedList[] {
     return node.kind === 'communicate' && own.kind === 'communicate' && node.input !== own.input;
   });
   const lists = programPhases(graph);
-  return orderLists(bare, new Set(staying)).map(({ steps, deferred }, index) => {
+  return orderLists(bare, new Set(staying)).map(({ instructions, deferred }, index) => {
     const list = lists[index] as ProgramPhase;
     return {
       list,
-      steps: placeMoves(graph, list, steps.map(real)),
+      instructions: placeMoves(graph, list, instructions.map(real)),
       deferred: new Map([...deferred].map(([node, names]) => [original(node), names])),
     };
   });
 }
 
-/** A graph as it is without copies, and the nodes and steps of the whole graph behind those of the bare one. */
+/** A graph as it is without copies, and the nodes and instructions of the whole graph behind those of the bare one. */
 interface Bare {
   readonly bare: ShardedGraph;
   readonly original: (node: ShardedNode) => ShardedNode;
-  readonly real: (step: OrderedStep) => OrderedStep;
+  readonly real: (instruction: OrderedInstruction) => OrderedInstruction;
 }
 
 /** The graph without copies: readers of copies read the copied tensors. */
 function withoutMoves(graph: ShardedGraph): Bare {
-  const sources = new Map(graph.nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));
-  const sourceOf = (name: string): string => {
-    const source = sources.get(name);
-    return source === undefined ? name : sourceOf(source);
-  };
+  const sources = copiedTensors(graph);
+  const sourceOf = (name: string) => sources.get(name) ?? name;
   const originals = new Map<ShardedNode, ShardedNode>();
   const nodes = graph.nodes.flatMap((node) => {
     if (node.kind === 'move') return [];
@@ -128,61 +136,67 @@ function withoutMoves(graph: ShardedGraph): Bare {
         : {}),
     },
     original,
-    real: (step) => {
-      if (step.kind === 'send' || step.kind === 'recv')
-        return { ...step, transfer: transfers.get(step.transfer) ?? step.transfer };
-      if (step.kind === 'segment') return { ...step, nodes: step.nodes.map(original) } as OrderedStep;
-      return { ...step, node: original(step.node) } as OrderedStep;
+    real: (instruction) => {
+      if (instruction.kind === 'send' || instruction.kind === 'recv')
+        return { ...instruction, transfer: transfers.get(instruction.transfer) ?? instruction.transfer };
+      if (instruction.kind === 'segment')
+        return { ...instruction, nodes: instruction.nodes.map(original) } as OrderedInstruction;
+      return { ...instruction, node: original(instruction.node) } as OrderedInstruction;
     },
   };
 }
 
-/** The steps of a list with its copies between them. */
-function placeMoves(graph: ShardedGraph, list: ProgramPhase, steps: readonly OrderedStep[]): readonly OrderedStep[] {
+/** The instructions of a list with its copies between them. */
+function placeMoves(
+  graph: ShardedGraph,
+  list: ProgramPhase,
+  instructions: readonly OrderedInstruction[],
+): readonly OrderedInstruction[] {
   const moves = graph.nodes.filter((node): node is MoveNode => node.kind === 'move' && list.includes(node));
-  const read = new Set(steps.flatMap(readBy));
-  const made = new Set(steps.flatMap(madeBy));
+  const read = new Set(instructions.flatMap(readBy));
+  const made = new Set(instructions.flatMap(madeBy));
   const awaited = new Map<string, MoveNode>();
   const behind = new Map<string, MoveNode[]>();
   const first: MoveNode[] = [];
   for (const move of moves) {
     if (read.has(move.output)) awaited.set(move.output, move);
-    else if (made.has(move.input)) behind.set(move.input, [...(behind.get(move.input) ?? []), move]);
+    else if (made.has(move.input)) appendTo(behind, move.input, move);
     else first.push(move);
   }
-  const placed: OrderedStep[] = [];
+  const placed: OrderedInstruction[] = [];
   const place = (move: MoveNode) => placed.push({ kind: 'move', node: move });
   first.forEach(place);
-  for (const [index, step] of steps.entries()) {
+  for (const [index, instruction] of instructions.entries()) {
     // A bucket's collectives begin together: the operands of all of them return before the first.
-    for (const name of bucketFrom(steps, index).flatMap(readBy)) {
+    for (const name of bucketFrom(instructions, index).flatMap(readBy)) {
       const move = awaited.get(name);
       if (move) place(move);
       awaited.delete(name);
     }
-    placed.push(step);
-    for (const name of madeBy(step)) behind.get(name)?.forEach(place);
+    placed.push(instruction);
+    for (const name of madeBy(instruction)) behind.get(name)?.forEach(place);
   }
   return placed;
 }
 
-/** A step, with those behind it that start in the same bucket. */
-function bucketFrom(steps: readonly OrderedStep[], from: number): readonly OrderedStep[] {
-  const bucketOf = (step: OrderedStep | undefined) => (step?.kind === 'start' ? step.node.bucket?.id : undefined);
-  const own = bucketOf(steps[from]);
+/** An instruction, with those behind it that start in the same bucket. */
+function bucketFrom(instructions: readonly OrderedInstruction[], from: number): readonly OrderedInstruction[] {
+  const bucketOf = (instruction: OrderedInstruction | undefined) =>
+    instruction?.kind === 'start' ? instruction.node.bucket?.id : undefined;
+  const own = bucketOf(instructions[from]);
   let to = from + 1;
-  while (own !== undefined && bucketOf(steps[to]) === own) to++;
-  return steps.slice(from, to);
+  while (own !== undefined && bucketOf(instructions[to]) === own) to++;
+  return instructions.slice(from, to);
 }
 
-function readBy(step: OrderedStep): readonly string[] {
-  if (step.kind === 'segment') return step.nodes.flatMap(readsOf);
-  if (step.kind === 'send') return [step.transfer.tensor];
-  return step.kind === 'start' || step.kind === 'accumulate' ? readsOf(step.node) : [];
+function readBy(instruction: OrderedInstruction): readonly string[] {
+  if (instruction.kind === 'segment') return instruction.nodes.flatMap(readsOf);
+  if (instruction.kind === 'send') return [instruction.transfer.tensor];
+  return instruction.kind === 'start' || instruction.kind === 'accumulate' ? readsOf(instruction.node) : [];
 }
 
-function madeBy(step: OrderedStep): readonly string[] {
-  if (step.kind === 'segment') return step.nodes.flatMap(resultsOf);
-  if (step.kind === 'recv') return [step.transfer.tensor];
-  return step.kind === 'wait' || step.kind === 'accumulate' ? resultsOf(step.node) : [];
+function madeBy(instruction: OrderedInstruction): readonly string[] {
+  if (instruction.kind === 'segment') return instruction.nodes.flatMap(resultsOf);
+  if (instruction.kind === 'recv') return [instruction.transfer.tensor];
+  return instruction.kind === 'wait' || instruction.kind === 'accumulate' ? resultsOf(instruction.node) : [];
 }

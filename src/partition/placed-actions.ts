@@ -83,7 +83,7 @@ function placedActions(
   const order = placeTransfers(computed, transfers, (action) => seconds.get(action) as number);
   return byStage(order, stages.length).map((placed, stage) => {
     const once = (name: string): readonly StageAction[] =>
-      hasSteps(stages[stage] as ShardedGraph, name) ? [{ chunk: 0, microBatch: null, list: name }] : [];
+      hasInstructions(stages[stage] as ShardedGraph, name) ? [{ chunk: 0, microBatch: null, list: name }] : [];
     const inTurn = placed.map((event): StageAction => {
       if (event.kind === 'action') return event.action;
       const { crossing, from } = event.transfer;
@@ -95,7 +95,7 @@ function placedActions(
 }
 
 /** Whether a list runs anything. */
-function hasSteps(sharded: ShardedGraph, name: string): boolean {
+function hasInstructions(sharded: ShardedGraph, name: string): boolean {
   const list = programPhases(sharded).find(({ phase }) => phase === name);
   return list !== undefined && (list.transfers.length > 0 || sharded.nodes.some(list.includes));
 }

@@ -7,6 +7,7 @@
  * run, the next group begins, so that nothing ever waits for it.
  */
 import { passOf } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
 import { weightGathers } from './defer.js';
 import { localBytes } from './partition.js';
 import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
@@ -110,7 +111,7 @@ export class Prefetch {
   keeps(node: ShardedNode, index: number): boolean {
     const group = this.groupOf.get(node);
     if (!group || this.begun.has(group)) return false;
-    this.held.set(group, [...(this.held.get(group) ?? []), index]);
+    appendTo(this.held, group, index);
     return true;
   }
 

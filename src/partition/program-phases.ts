@@ -3,7 +3,7 @@
  */
 
 import type { Phase } from '../ir/graph.js';
-import { groupBy } from '../ir/group-by.js';
+import { appendTo, groupBy } from '../ir/group-by.js';
 import { remembered } from '../ir/remembered.js';
 import {
   type PipelineStage,
@@ -23,7 +23,7 @@ export interface ProgramPhase {
   readonly runs: ListRuns;
   readonly includes: (node: ShardedNode) => boolean;
   /** Its sends and receives, in the order of all stages. */
-  readonly transfers: readonly TransferStep[];
+  readonly transfers: readonly TransferInstruction[];
   /** It runs for the last micro-batch alone, which stores the activations that the others recompute (except-last.ts). */
   readonly isLast?: true;
 }
@@ -116,7 +116,7 @@ export const BEGIN = 'begin';
 export const UPDATE = 'update';
 
 /** The name of a list that only sends results of `list` to a stage, or receives them from there. */
-export function transferList(kind: TransferStep['kind'], list: string, stage: number): string {
+export function transferList(kind: TransferInstruction['kind'], list: string, stage: number): string {
   return `${kind} ${list} ${kind === 'send' ? 'to' : 'from'} ${stage}`;
 }
 
@@ -140,7 +140,7 @@ type ComputingStage = Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward
 
 /** Each compute list, between receives of the tensors that it is the first to read and sends of its results. */
 function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly ProgramPhase[] {
-  const transfers: readonly TransferStep[] = [
+  const transfers: readonly TransferInstruction[] = [
     ...pipeline.sends.map((transfer) => ({ kind: 'send', transfer }) as const),
     ...pipeline.receives.map((transfer) => ({ kind: 'recv', transfer }) as const),
   ].sort((a, b) => a.transfer.order - b.transfer.order);
@@ -149,19 +149,19 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Pr
     ...{ phase, runs: 'step', includes: includes(phase) },
     transfers: transfers.filter(({ transfer }) => transfer.when === when),
   });
-  const exchanges = new Map<string, TransferStep[]>();
-  for (const step of transfers) {
-    const { when, list, stage } = step.transfer;
+  const exchanges = new Map<string, TransferInstruction[]>();
+  for (const instruction of transfers) {
+    const { when, list, stage } = instruction.transfer;
     if (when !== 'micro') continue;
-    const name = transferList(step.kind, list, stage);
-    exchanges.set(name, [...(exchanges.get(name) ?? []), step]);
+    const name = transferList(instruction.kind, list, stage);
+    appendTo(exchanges, name, instruction);
   }
   const taken = new Set<string>();
-  const take = (isNow: (step: TransferStep) => boolean): readonly ProgramPhase[] =>
-    [...exchanges].flatMap(([phase, steps]) => {
-      if (taken.has(phase) || !steps.some(isNow)) return [];
+  const take = (isNow: (instruction: TransferInstruction) => boolean): readonly ProgramPhase[] =>
+    [...exchanges].flatMap(([phase, instructions]) => {
+      if (taken.has(phase) || !instructions.some(isNow)) return [];
       taken.add(phase);
-      return [{ phase, runs: 'micro', includes: includes(phase), transfers: steps } as const];
+      return [{ phase, runs: 'micro', includes: includes(phase), transfers: instructions } as const];
     });
   const nodes = nodesByList(graph);
   const inTurn = computeLists(pipeline).flatMap((list) => {
@@ -173,6 +173,6 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Pr
 }
 
 /** A send or a receive of one stage. */
-export type TransferStep =
+export type TransferInstruction =
   | { readonly kind: 'send'; readonly transfer: StageTransfer }
   | { readonly kind: 'recv'; readonly transfer: StageTransfer };

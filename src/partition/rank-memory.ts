@@ -5,16 +5,17 @@
  * and writes results to memory of their own. Collectives use buffers that are held all the time.
  */
 import type { OuterMemory } from '../ir/graph.js';
+import { madeOnce } from '../ir/remembered.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
 import { type OccupancyChange, occupancy, occupancyByPart, type PartOccupancy } from './occupancy.js';
-import type { OrderedStep } from './order.js';
+import type { OrderedInstruction } from './order.js';
 import { localBytes } from './partition.js';
 import { type StageAction, unpipelinedActions } from './placed-actions.js';
 import { BEGIN } from './program-phases.js';
 import { inlineValues, sessionKey } from './segments.js';
 import { type CommunicationNode, holdsBehind, readsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
-import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
+import { type StageWalk, type WalkedInstruction, type WalkedList, walkStage } from './stage-walk.js';
 
 /** Names that are not tensors of the graph: `communication buffer 0`, …; and the suffix of a tensor of other micro-batches. */
 const BUFFER = 'communication buffer';
@@ -34,18 +35,16 @@ export function rankMemory(
   behind: ReadonlySet<SubAxis> = NONE,
 ): Liveness {
   if (actions || behind.size > 0) return memoryUnder(graph, actions ?? unpipelinedActions(graph), behind);
-  const known = KNOWN.get(graph) ?? memoryUnder(graph, unpipelinedActions(graph), behind);
-  KNOWN.set(graph, known);
-  return known;
+  return madeOnce(KNOWN, graph, () => memoryUnder(graph, unpipelinedActions(graph), behind));
 }
 
-/** Memory of a rank while it runs the steps of each of its actions, in order. */
+/** Memory of a rank while it runs the instructions of each of its actions, in order. */
 export function rankMemoryByAction(
   graph: ShardedGraph,
   actions: readonly StageAction[],
 ): readonly (readonly ActionMemory[])[] {
   const held = new MemoryWalk(graph, walkStage(graph, actions), () => true, NONE);
-  return held.whileSteps(actions);
+  return held.whileInstructions(actions);
 }
 
 export interface ActionMemory extends PartOccupancy {
@@ -105,13 +104,13 @@ class MemoryWalk {
     behind: ReadonlySet<SubAxis>,
   ) {
     this.lists = new Map(walk.lists.map((list) => [list.name, list]));
-    const steps = walk.lists.flatMap((list) => list.steps);
-    for (const { name, bytes, place } of residentBytes(graph, steps, isHeld, behind))
+    const instructions = walk.lists.flatMap((list) => list.instructions);
+    for (const { name, bytes, place } of residentBytes(graph, instructions, isHeld, behind))
       this.change(name, bytes, null, place);
     for (const { tensor } of graph.inputs) if (walk.lifetimeOf(tensor) === 'step') this.hold(tensor, null);
   }
 
-  run({ list: name, microBatch }: StageAction, behindStep = () => {}): void {
+  run({ list: name, microBatch }: StageAction, behindInstruction = () => {}): void {
     const enter = (half: number) => this.enter(microBatch === null ? null : microBatch + half);
     enter(0);
     const list = this.lists.get(name);
@@ -119,24 +118,27 @@ class MemoryWalk {
       enter(half);
       for (const tensor of tensors) this.free(tensor);
     }
-    for (const { step, makes, inside, frees } of list?.steps ?? []) {
-      const at = operatorOf(step);
-      enter(step.half ?? 0);
+    for (const { instruction, makes, inside, frees } of list?.instructions ?? []) {
+      const at = operatorOf(instruction);
+      enter(instruction.half ?? 0);
       for (const tensor of [...makes, ...inside]) this.hold(tensor, at);
       for (const tensor of [...inside, ...frees]) this.free(tensor);
-      behindStep();
+      behindInstruction();
     }
   }
 
-  whileSteps(actions: readonly StageAction[]): readonly (readonly ActionMemory[])[] {
+  whileInstructions(actions: readonly StageAction[]): readonly (readonly ActionMemory[])[] {
     const ends: number[] = [];
     const ran = actions.map((action) => {
       this.run(action, () => ends.push(this.changes.length));
-      return this.lists.get(action.list)?.steps ?? [];
+      return this.lists.get(action.list)?.instructions ?? [];
     });
     const parts = occupancyByPart(this.changes, ends).values();
-    return ran.map((steps) =>
-      steps.map(({ step }) => ({ ...(parts.next().value as PartOccupancy), nodes: nodesIn(step) })),
+    return ran.map((instructions) =>
+      instructions.map(({ instruction }) => ({
+        ...(parts.next().value as PartOccupancy),
+        nodes: nodesIn(instruction),
+      })),
     );
   }
 
@@ -194,14 +196,18 @@ class MemoryWalk {
   }
 }
 
-function operatorOf(step: OrderedStep): string | null {
-  if (step.kind === 'segment') return step.nodes[0]?.origin ?? null;
-  return step.kind === 'wait' || step.kind === 'accumulate' || step.kind === 'move' ? step.node.origin : null;
+function operatorOf(instruction: OrderedInstruction): string | null {
+  if (instruction.kind === 'segment') return instruction.nodes[0]?.origin ?? null;
+  return instruction.kind === 'wait' || instruction.kind === 'accumulate' || instruction.kind === 'move'
+    ? instruction.node.origin
+    : null;
 }
 
-function nodesIn(step: OrderedStep): readonly ShardedNode[] {
-  if (step.kind === 'segment') return step.nodes;
-  return step.kind === 'wait' || step.kind === 'accumulate' || step.kind === 'move' ? [step.node] : [];
+function nodesIn(instruction: OrderedInstruction): readonly ShardedNode[] {
+  if (instruction.kind === 'segment') return instruction.nodes;
+  return instruction.kind === 'wait' || instruction.kind === 'accumulate' || instruction.kind === 'move'
+    ? [instruction.node]
+    : [];
 }
 
 /** Bytes that are held when a step begins. */
@@ -214,7 +220,7 @@ interface Resident {
 /** Tensors that a rank holds from the first step to the last, and state as it is when a step begins. */
 function residentBytes(
   graph: ShardedGraph,
-  steps: readonly WalkedStep[],
+  instructions: readonly WalkedInstruction[],
   isLive: (tensor: string) => boolean,
   behind: ReadonlySet<SubAxis>,
 ): readonly Resident[] {
@@ -227,23 +233,23 @@ function residentBytes(
   const bound = new Set(graph.weights.flatMap(({ tensor }) => (inline.has(tensor) ? [] : [tensor])));
   const read = new Set(graph.outputs.flatMap(({ tensor }) => (bound.has(tensor) ? [tensor] : [])));
   const sessions = new Set<string>();
-  for (const { step, makes } of steps) {
-    if (step.kind !== 'segment') {
-      for (const name of readAsTensors(step)) if (bound.has(name)) read.add(name);
+  for (const { instruction, makes } of instructions) {
+    if (instruction.kind !== 'segment') {
+      for (const name of readAsTensors(instruction)) if (bound.has(name)) read.add(name);
       continue;
     }
     if (!makes.every(isLive)) continue;
     // A session has a copy of its weights; equal segments with equal weights share one.
-    const names = new Set(step.nodes.flatMap(readsOf).filter((name) => bound.has(name)));
+    const names = new Set(instruction.nodes.flatMap(readsOf).filter((name) => bound.has(name)));
     if (names.size === 0) continue;
-    const key = sessionKey(step.nodes, graph, inline, (name) => bound.has(name), makes);
+    const key = sessionKey(instruction.nodes, graph, inline, (name) => bound.has(name), makes);
     if (!sessions.has(key)) for (const name of names) add(name);
     sessions.add(key);
   }
   for (const name of read) add(name);
   for (const { to } of graph.state) add(to);
   for (const { name } of graph.coordinates) held.set(name, COORDINATE_BYTES);
-  const order = steps.map(({ step }) => step);
+  const order = instructions.map(({ instruction }) => instruction);
   const place = (name: string) => graph.tensors.get(name)?.place;
   return [
     ...[...held].map(([name, bytes]) => ({ name, bytes, place: place(name) })),
@@ -251,9 +257,9 @@ function residentBytes(
   ];
 }
 
-function readAsTensors(step: Exclude<OrderedStep, { kind: 'segment' }>): readonly string[] {
-  if (step.kind === 'send') return [step.transfer.tensor];
-  return step.kind === 'wait' || step.kind === 'recv' ? [] : readsOf(step.node);
+function readAsTensors(instruction: Exclude<OrderedInstruction, { kind: 'segment' }>): readonly string[] {
+  if (instruction.kind === 'send') return [instruction.transfer.tensor];
+  return instruction.kind === 'wait' || instruction.kind === 'recv' ? [] : readsOf(instruction.node);
 }
 
 /**
@@ -263,33 +269,36 @@ function readAsTensors(step: Exclude<OrderedStep, { kind: 'segment' }>): readonl
  */
 function bufferBytes(
   graph: ShardedGraph,
-  steps: readonly OrderedStep[],
+  instructions: readonly OrderedInstruction[],
   behind: ReadonlySet<SubAxis>,
 ): readonly Omit<Resident, 'name'>[] {
-  const bufferOf = ({ node, id }: Extract<OrderedStep, { kind: 'start' }>) => {
+  const bufferOf = ({ node, id }: Extract<OrderedInstruction, { kind: 'start' }>) => {
     const { place, first = [] } = graph.tensors.get(node.input) ?? {};
     const held = first.filter((axis) => !node.axes.includes(axis));
     const key = JSON.stringify([place, held, node.collective.kind === 'reduce' ? node.axes : null]);
     return { place, key, carries: id as number | null, bytes: collectiveBufferBytes(graph, node, behind) };
   };
-  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [bufferOf(step)] : []));
+  const own = instructions.flatMap((instruction) =>
+    instruction.kind === 'start' && instruction.last ? [bufferOf(instruction)] : [],
+  );
   const shared: ReturnType<typeof bufferOf>[] = [];
-  for (const step of steps) {
-    if (step.kind === 'wait') for (const buffer of shared) if (buffer.carries === step.id) buffer.carries = null;
-    if (step.kind !== 'start' || step.last) continue;
-    const fresh = bufferOf(step);
+  for (const instruction of instructions) {
+    if (instruction.kind === 'wait')
+      for (const buffer of shared) if (buffer.carries === instruction.id) buffer.carries = null;
+    if (instruction.kind !== 'start' || instruction.last) continue;
+    const fresh = bufferOf(instruction);
     const buffer = shared.find(({ carries, key }) => carries === null && key === fresh.key);
     if (!buffer) {
       shared.push(fresh);
       continue;
     }
-    buffer.carries = step.id;
+    buffer.carries = instruction.id;
     buffer.bytes = Math.max(buffer.bytes, fresh.bytes);
   }
   return [...own, ...shared];
 }
 
-/** Bytes of a rank's collective buffer: its block; of a reduce all members' on the first rank; of a broadcast only there. */
+/** Bytes of a rank's collective buffer: its input; of a reduce all members' on the first rank; of a broadcast only there. */
 function collectiveBufferBytes(graph: ShardedGraph, node: CommunicationNode, behind: ReadonlySet<SubAxis>): number {
   const { collective, axes, input, output } = node;
   const tensor = graph.tensors.get(input);

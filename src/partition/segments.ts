@@ -3,13 +3,20 @@
  * the results that are read outside, and the bytes of its other results.
  */
 import { elementCount } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
 import { entryOf } from '../ir/ops/index.js';
 import { structureOf } from '../ir/structure-key.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
-import { type OccupancyChange, occupancy } from './occupancy.js';
-import type { OrderedList, OrderedStep } from './order.js';
+import { changesWhileRunning, occupancy } from './occupancy.js';
+import type { OrderedInstruction, OrderedList } from './order.js';
 import { localBytes } from './partition.js';
-import type { ComputeNode, ShardedGraph, ShardedTensor, ShardedWeight } from './sharded-graph.js';
+import {
+  type ComputeNode,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedTensor,
+  type ShardedWeight,
+} from './sharded-graph.js';
 
 /** Constants up to this many elements, the same on all ranks, are part of a segment; larger ones are bound like weights. */
 const INLINE_ELEMENTS = 1024;
@@ -80,7 +87,7 @@ export function readersOutside(
     const own = lists.filter(({ list }) => list.runs === 'step' || (list.isLast ?? false) === isLast);
     return readersIn(
       sharded,
-      own.flatMap(({ steps }) => steps),
+      own.flatMap(({ instructions }) => instructions),
     );
   };
   const [others, last] = [of(false), of(true)];
@@ -88,20 +95,19 @@ export function readersOutside(
 }
 
 /** Returns whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
-function readersIn(sharded: ShardedGraph, steps: readonly OrderedStep[]): ReadOutside {
+function readersIn(sharded: ShardedGraph, instructions: readonly OrderedInstruction[]): ReadOutside {
   const always = new Set(sharded.outputs.map((output) => output.tensor));
   const readers = new Map<string, ComputeNode[]>();
-  for (const step of steps) {
-    if (step.kind === 'start' || step.kind === 'move') always.add(step.node.input);
-    if (step.kind === 'send') always.add(step.transfer.tensor);
-    if (step.kind === 'accumulate') for (const input of step.node.inputs) if (input !== null) always.add(input);
-    for (const node of step.kind === 'segment' ? step.nodes : []) {
+  for (const instruction of instructions) {
+    if (instruction.kind === 'start' || instruction.kind === 'move') always.add(instruction.node.input);
+    if (instruction.kind === 'send') always.add(instruction.transfer.tensor);
+    if (instruction.kind === 'accumulate')
+      for (const input of instruction.node.inputs) if (input !== null) always.add(input);
+    for (const node of instruction.kind === 'segment' ? instruction.nodes : []) {
       for (const name of overwriting(node)) always.add(name);
       for (const input of node.inputs) {
         if (input === null) continue;
-        const list = readers.get(input);
-        if (list) list.push(node);
-        else readers.set(input, [node]);
+        appendTo(readers, input, node);
       }
     }
   }
@@ -134,23 +140,9 @@ export function segmentResults(
   readOutside: ReadOutside,
 ): SegmentResults {
   const members = new Set(nodes);
-  const outputs: string[] = [];
-  const lastUse = new Map<string, number>();
-  for (const [index, node] of nodes.entries()) {
-    for (const name of node.inputs) if (name !== null && lastUse.has(name)) lastUse.set(name, index);
-    for (const name of node.outputs) {
-      if (name === null) continue;
-      if (readOutside(name, members)) outputs.push(name);
-      else lastUse.set(name, index);
-    }
-  }
-  const changes = nodes.flatMap((node, index): readonly OccupancyChange[] => {
-    const made = node.outputs.filter((name) => name !== null && lastUse.has(name)) as readonly string[];
-    const read = node.inputs.filter((name) => name !== null) as readonly string[];
-    const freed = [...read, ...made].filter((name) => lastUse.get(name) === index);
-    const bytes = (name: string) => localBytes(tensors.get(name) as ShardedTensor);
-    return [...made.map((name) => ({ name, bytes: bytes(name) })), ...freed.map((name) => ({ name, bytes: 0 }))];
-  });
-  const { peakBytes, bytesByTensor: held } = occupancy(changes);
+  const outputs = nodes.flatMap(resultsOf).filter((name) => readOutside(name, members));
+  const leaves = new Set(outputs);
+  const bytes = (name: string) => (leaves.has(name) ? 0 : localBytes(tensors.get(name) as ShardedTensor));
+  const { peakBytes, bytesByTensor: held } = occupancy(changesWhileRunning(nodes, bytes));
   return { outputs, inside: [...held().keys()], insideBytes: peakBytes };
 }

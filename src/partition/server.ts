@@ -9,6 +9,7 @@
  * micro-batches stay on the ranks that make them. A rank of another stage receives the tensors of the equal rank of this stage.
  */
 import { isBackward } from '../ir/graph.js';
+import { type Makers, makersOf, type Readers, readersOf } from '../ir/makers-and-readers.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { LoweredStage } from './lower-stages.js';
 import {
@@ -35,8 +36,8 @@ const NOWHERE: readonly SubAxis[] = [];
 class Serving {
   private readonly tensors: Map<string, ShardedTensor>;
   private readonly nodes: ShardedNode[] = [];
-  private readonly makers = new Map<string, ShardedNode>();
-  private readonly readers = new Map<string, ShardedNode[]>();
+  private readonly makers: Makers<ShardedNode>;
+  private readonly readers: Readers<ShardedNode>;
   /** Operators of the update that new values of state, or another stage's update, depend on. */
   private readonly updating = new Set<ShardedNode>();
   /** Nodes of the backward whose results only these read, on values that are replicated over the data axes. */
@@ -52,10 +53,8 @@ class Serving {
     private readonly stages: readonly Serving[],
   ) {
     this.tensors = new Map(graph.tensors);
-    for (const node of graph.nodes) {
-      for (const name of resultsOf(node)) this.makers.set(name, node);
-      for (const name of new Set(readsOf(node))) this.readers.set(name, [...(this.readers.get(name) ?? []), node]);
-    }
+    this.makers = makersOf(graph.nodes, resultsOf);
+    this.readers = readersOf(graph.nodes, readsOf);
     const kept = new Set(graph.state.map(({ from }) => from));
     const given = new Set(graph.outputs.flatMap(({ tensor }) => (kept.has(tensor) ? [] : [tensor])));
     const sends = graph.pipeline?.sends ?? [];

@@ -53,7 +53,7 @@ export function holdsBehind(
 }
 
 /**
- * A node whose result's layout does not follow from its rule, but from the lowering that made it: `slice` (a block
+ * A node whose result's layout does not follow from its rule, but from the lowering that made it: `slice` (a shard
  * chosen by a coordinate), `to-partial` (kept on the first rank), `mask` (out-of-shard indices contribute zero),
  * `indexed` (an operator that is given its offset), `halo` (an operator on shards with their borders).
  */
@@ -98,14 +98,14 @@ export interface ComputeNode extends Origin {
 }
 
 /**
- * A collective on one tensor. The block is seen as rows: for a split at position p of the (piece-wise) shape, `outer` is
+ * A collective on one tensor. The shard is seen as rows: for a split at position p of the (piece-wise) shape, `outer` is
  * the product of local sizes before p and `inner` the product from p on.
  *
  * - all-reduce: shapes equal.
  * - all-gather: [outer, inner] per rank → [outer, n, inner].
  * - reduce-scatter: [outer, n, inner] → [outer, inner], rank k keeping slice k.
  * - all-to-all: [outer of split, n, inner of split] → one slice sent to each rank, then joined at the concat position.
- * - permute: rank k of the group sends its block to rank `to[k]`.
+ * - permute: rank k of the group sends its shard to rank `to[k]`.
  * - reduce: shapes equal; the first rank of the group alone holds the result.
  * - broadcast: the group's first rank alone holds the operand, and all hold the result.
  */
@@ -116,7 +116,7 @@ export type Collective =
   | { readonly kind: 'reduce-scatter'; readonly reduction: Reduction; readonly outer: number; readonly inner: number }
   | {
       readonly kind: 'all-to-all';
-      /** Where the local block is split into n slices: [outer, n, inner]. */
+      /** Where the shard is split into n slices: [outer, n, inner]. */
       readonly split: { readonly outer: number; readonly inner: number };
       /** Where a received slice is joined: the slice is seen as [outer, inner], the result as [outer, n, inner]. */
       readonly concat: { readonly outer: number; readonly inner: number };
@@ -150,7 +150,7 @@ export interface MoveNode extends Origin {
 export type ShardedNode = ComputeNode | CommunicationNode | MoveNode;
 
 /** The edges of a node. */
-type Wiring =
+export type Wiring =
   | Pick<ComputeNode, 'kind' | 'inputs' | 'outputs'>
   | Pick<CommunicationNode | MoveNode, 'kind' | 'input' | 'output'>;
 
@@ -164,9 +164,19 @@ export function resultsOf(node: Wiring): readonly string[] {
   return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }
 
+/** Copies in another memory, by their names: the tensors that they are copies of, which are no copies themselves. */
+export function copiedTensors({ nodes }: Pick<ShardedGraph, 'nodes'>): ReadonlyMap<string, string> {
+  const inputs = new Map(nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));
+  const sourceOf = (name: string): string => {
+    const input = inputs.get(name);
+    return input === undefined ? name : sourceOf(input);
+  };
+  return new Map([...inputs.keys()].map((name) => [name, sourceOf(name)]));
+}
+
 /**
  * Values that depend on the rank enter as data: an int64 tensor of shape [1] with value
- * indexOn(axes) · block + bias.
+ * indexOn(axes) · block + bias, where `block` is the size of a shard.
  */
 export interface Coordinate {
   readonly name: string;

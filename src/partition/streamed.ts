@@ -1,14 +1,14 @@
 /**
- * @file A factor that streams (the mark `>`): it is on the axes of another factor, and its blocks are passed round the ranks.
+ * @file A factor that streams (the mark `>`): it is on the axes of another factor, and its chunks are passed round the ranks.
  *
- *     rank r, hop 0 … n−1:   holds block (r − hop) mod n, starts to send it to rank r + 1, computes with it
+ *     rank r, hop 0 … n−1:   holds chunk (r − hop) mod n, starts to send it to rank r + 1, computes with it
  *
- * The operator's body runs on one block per hop (OperatorEntry.streamed). An operand that has the streamed factor alone travels
- * round the ring, n − 1 sends; one with both factors is whole along the streamed one, and each hop slices its block. A result
- * with the factor beside it is joined on its rank; one with the streamed factor follows its block, from the block's second
+ * The operator's body runs on one chunk per hop (OperatorEntry.streamed). An operand that has the streamed factor alone travels
+ * round the ring, n − 1 sends; one with both factors is whole along the streamed one, and each hop slices its chunk. A result
+ * with the factor beside it is joined on its rank; one with the streamed factor follows its chunk, from the chunk's second
  * rank, and is back after n − 1 sends.
  *
- * A block on a rank other than its own is not a shard that a layout could describe: between the hops such tensors vary.
+ * A chunk on a rank other than its own is not a shard that a layout could describe: between the hops such tensors vary.
  */
 import type { FactorRule, TensorFactors } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
@@ -47,7 +47,7 @@ export function addStreamed(
 class Hops {
   private readonly count: number;
   private readonly strategy: Strategy;
-  /** Pieces of a block: two where the sequence is in zig-zag order and the attention causal (zigzag.ts). */
+  /** Pieces of a chunk: two where the sequence is in zig-zag order and the attention causal (zigzag.ts). */
   private readonly pieces: number;
 
   constructor(
@@ -64,16 +64,16 @@ class Hops {
 
   run(names: OperatorNames): readonly (string | null)[] {
     const { entry, view, rule, results, stream } = this.operator;
-    if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for blocks`);
+    if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for chunks`);
     const steps = entry.streamed(view, (name) => this.sizeOf(name), this.isPadded(stream.streamed));
     const own = this.withoutPadding(names.inputs);
     const goes = rule.inputs.map((dims) => this.follows(dims));
     let travelling = own.map((name, index) => (goes[index] ? this.entered(name, index) : name));
     /** The running values of rows, by piece of the rank's own positions. */
     const rows: (readonly string[])[] = [];
-    /** By result: sums of the rank's own rows by their pieces, or of the current hop's block. */
+    /** By result: sums of the rank's own rows by their pieces, or of the current hop's chunk. */
     const sums: string[][] = view.outputs.map(() => []);
-    /** By result that follows its block: the part of the rank's own block. */
+    /** By result that follows its chunk: the part of the rank's own chunk. */
     const home = new Map<number, string>();
     for (let hop = 0; hop < this.count; hop++) {
       const arrived = travelling;
@@ -81,10 +81,10 @@ class Hops {
       const added: string[][] = view.outputs.map(() => []);
       for (const part of partsOfHop(hop, this.count, this.pieces > 1)) {
         // A stationary operand is brought into the form of a hop in each hop anew: no copy is alive between hops (defer.ts).
-        const blocks = arrived.map((name, index) => this.pickedBlock(name, index, hop, part, goes[index] === true));
-        if (steps.online) this.continued(steps, rows, part, blocks, hop);
+        const operands = arrived.map((name, index) => this.pickedChunk(name, index, hop, part, goes[index] === true));
+        if (steps.online) this.continued(steps, rows, part, operands, hop);
         else {
-          const made = this.compute(steps.first, blocks, rule.inputs, view.outputs.length);
+          const made = this.compute(steps.first, operands, rule.inputs, view.outputs.length);
           for (const [index, name] of made.entries())
             this.addTo(this.follows(rule.outputs[index]) ? added : sums, index, name, part);
         }
@@ -118,7 +118,7 @@ class Hops {
     { first, online }: Streamed,
     rows: (readonly string[])[],
     { own, byRank }: HopPart,
-    blocks: readonly (string | null)[],
+    operands: readonly (string | null)[],
     hop: number,
   ): void {
     if (!online) return;
@@ -127,7 +127,7 @@ class Hops {
     const [one, other] = rows as [readonly string[], readonly string[]];
     const before = isSecond ? one.map((name, index) => this.chosen(isSecond, other[index] as string, name)) : rows[own];
     const { there, kept, next } = online;
-    const given = there ? [...blocks, this.positionsAt(hop, there)] : blocks;
+    const given = there ? [...operands, this.positionsAt(hop, there)] : operands;
     const dims = [...rule.inputs, ...(there ? [there] : []), ...kept];
     const made = this.compute(before ? next : first, [...given, ...(before ?? [])], dims, kept.length);
     if (!isSecond) rows[own] = made;
@@ -164,7 +164,7 @@ class Hops {
     const { dtype, shape, varying = [], layout } = this.fragment.get(first);
     const axis = this.axisOf(dims, factor);
     const whole = shape.map((size, at) => (at === axis ? size * pieces.length : size));
-    return this.made('Concat', pieces, { dtype, shape: whole }, this.layoutOf(dims, layout.partial, this.blockSizes), {
+    return this.made('Concat', pieces, { dtype, shape: whole }, this.layoutOf(dims, layout.partial, this.chunkSizes), {
       attributes: { axis },
       lowering: 'indexed',
       varying,
@@ -204,7 +204,7 @@ class Hops {
     );
   }
 
-  /** Whether a tensor travels round the ring with its block. */
+  /** Whether a tensor travels round the ring with its chunk. */
   private follows(dims: TensorFactors | null | undefined): boolean {
     return this.has(dims, this.operator.stream.streamed) && !this.has(dims, this.operator.stream.beside);
   }
@@ -224,11 +224,11 @@ class Hops {
   /** The size of a factor in the computation of a hop. */
   private sizeOf(name: string): number {
     const { streamed, beside } = this.operator.stream;
-    return this.blockSizes(name) / (name === streamed || name === beside ? this.pieces : 1);
+    return this.chunkSizes(name) / (name === streamed || name === beside ? this.pieces : 1);
   }
 
   /** The size of a factor in travelling and in stationary tensors. */
-  private readonly blockSizes = (name: string): number => {
+  private readonly chunkSizes = (name: string): number => {
     const size = this.operator.rule.factors.get(name)?.size ?? 1;
     const { streamed, beside } = this.operator.stream;
     return name === streamed || name === beside ? Math.ceil(size / this.count) : size;
@@ -238,7 +238,7 @@ class Hops {
     return (this.operator.rule.factors.get(factor)?.size ?? 1) % this.count !== 0;
   }
 
-  /** The operands with zeros where a block has no positions, so that sums over blocks are those over positions. */
+  /** The operands with zeros where a chunk has no positions, so that sums over chunks are those over positions. */
   private withoutPadding(names: OperatorNames['inputs']): OperatorNames['inputs'] {
     const { rule, view, strategy, stream } = this.operator;
     const factors = new Map(rule.factors);
@@ -259,32 +259,32 @@ class Hops {
     );
   }
 
-  /** Which positions of the block of a hop are there, in the dimensions given. */
+  /** Which positions of the chunk of a hop are there, in the dimensions given. */
   private positionsAt(hop: number, dims: TensorFactors): string {
     const { streamed, axes } = this.operator.stream;
-    const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.blockSizes(streamed)];
-    const table = Array.from({ length: this.count * block }, (_, at) => (at < size ? 1 : 0));
-    const rows = this.fragment.constant(constant('bool', table, [this.count, block]));
+    const [size, chunkSize] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.chunkSizes(streamed)];
+    const table = Array.from({ length: this.count * chunkSize }, (_, at) => (at < size ? 1 : 0));
+    const rows = this.fragment.constant(constant('bool', table, [this.count, chunkSize]));
     const [picked] = this.fragment.add({
       op: 'Gather',
       attributes: { axis: 0 },
       inputs: [rows, this.numberOf(hop)],
-      results: [{ type: { dtype: 'bool', shape: [1, block] }, layout: replicated([1, block]), varying: axes }],
+      results: [{ type: { dtype: 'bool', shape: [1, chunkSize] }, layout: replicated([1, chunkSize]), varying: axes }],
       lowering: 'slice',
     });
-    const shape = dims.map((names) => (names.length === 0 ? 1 : block));
+    const shape = dims.map((names) => (names.length === 0 ? 1 : chunkSize));
     return this.relabelled(picked as string, { dtype: 'bool', shape }, replicated(shape), axes);
   }
 
-  /** An operand as the hops have it: a rank's block by itself, sharded over other axes as before. */
+  /** An operand as the hops have it: a rank's chunk by itself, sharded over other axes as before. */
   private entered(name: string | null, index: number): string | null {
     const { rule, view, stream } = this.operator;
     const [dims, type] = [rule.inputs[index], view.inputs[index]];
     if (name === null || !type || !dims || !(this.has(dims, stream.streamed) || this.has(dims, stream.beside)))
       return name;
     const { partial } = this.fragment.get(name).layout;
-    const block = this.layoutOf(dims, partial, this.blockSizes);
-    return this.relabelled(name, this.typeOf(type, dims, this.blockSizes), block, stream.axes);
+    const layout = this.layoutOf(dims, partial, this.chunkSizes);
+    return this.relabelled(name, this.typeOf(type, dims, this.chunkSizes), layout, stream.axes);
   }
 
   private typeOf({ dtype, shape }: TensorType, dims: TensorFactors, sizeOf: (name: string) => number): TensorType {
@@ -301,7 +301,7 @@ class Hops {
     return layoutFromFactors(dims, sizeOf, this.strategy.axes, partial, this.fragment.mesh);
   }
 
-  /** The same block under another name, type and layout. */
+  /** The same data under another name, type and layout. */
   private relabelled(
     name: string,
     type: TensorType,
@@ -330,19 +330,19 @@ class Hops {
   }
 
   /** An operand as a part of a hop has it. */
-  private pickedBlock(name: string | null, index: number, hop: number, part: HopPart, isThere: boolean): string | null {
+  private pickedChunk(name: string | null, index: number, hop: number, part: HopPart, isThere: boolean): string | null {
     const { rule, stream } = this.operator;
     const dims = rule.inputs[index];
     if (name === null || !dims) return name;
     const hasBoth = this.hasBoth(dims);
-    // In an operand with both factors, the streamed one is whole: the positions of the block, or of the part, are gathered.
-    const block = isThere
+    // In an operand with both factors, the streamed one is whole: the positions of the chunk, or of the part, are gathered.
+    const chunk = isThere
       ? name
       : hasBoth
-        ? this.blockOf(name, index, hop, part)
+        ? this.chunkOf(name, index, hop, part)
         : (this.entered(name, index) as string);
-    if (this.pieces === 1) return block;
-    const ofRows = this.piece(block, dims, stream.beside, part.own, part.byRank);
+    if (this.pieces === 1) return chunk;
+    const ofRows = this.piece(chunk, dims, stream.beside, part.own, part.byRank);
     return hasBoth ? ofRows : this.piece(ofRows, dims, stream.streamed, part.other, part.byRank);
   }
 
@@ -372,7 +372,7 @@ class Hops {
   /**
    * The part of an operand with both factors that a hop computes with: its positions along the streamed factor are gathered.
    */
-  private blockOf(name: string, index: number, hop: number, part: HopPart): string {
+  private chunkOf(name: string, index: number, hop: number, part: HopPart): string {
     const { rule, view, stream } = this.operator;
     const [dims, whole] = [rule.inputs[index], view.inputs[index]];
     if (!dims || !whole) return name;
@@ -380,7 +380,7 @@ class Hops {
     if (dims[axis]?.length !== 1)
       throw new IllegalStrategy(`operand ${index} of ${view.name} has ${stream.streamed} together with other factors`);
     const { partial } = this.fragment.get(name).layout;
-    const sizes = (factor: string) => (factor === stream.streamed ? this.sizeOf(factor) : this.blockSizes(factor));
+    const sizes = (factor: string) => (factor === stream.streamed ? this.sizeOf(factor) : this.chunkSizes(factor));
     return this.made(
       'Gather',
       [name, this.positionsOf(hop, part)],
@@ -390,18 +390,18 @@ class Hops {
     );
   }
 
-  /** The positions that a part reads in the block of a hop; positions beyond the end are replaced by the last one. */
+  /** The positions that a part reads in the chunk of a hop; positions beyond the end are replaced by the last one. */
   private positionsOf(hop: number, { other, byRank }: HopPart): string {
     const { streamed } = this.operator.stream;
-    const [size, block] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
-    const first = this.numberOf(hop, this.pieces * block, (rank) => (byRank?.[rank] ?? other) * block);
-    const positions = this.numbers('Add', [first, this.countTo(block)], block);
+    const [size, length] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
+    const first = this.numberOf(hop, this.pieces * length, (rank) => (byRank?.[rank] ?? other) * length);
+    const positions = this.numbers('Add', [first, this.countTo(length)], length);
     return this.isPadded(streamed)
-      ? this.numbers('Min', [positions, this.fragment.constant(int64Constant([size - 1]))], block)
+      ? this.numbers('Min', [positions, this.fragment.constant(int64Constant([size - 1]))], length)
       : positions;
   }
 
-  /** The number of the block that a rank has at a hop, times `factor`, plus `behind`: an int64 [1]. */
+  /** The number of the chunk that a rank has at a hop, times `factor`, plus `behind`: an int64 [1]. */
   private numberOf(hop: number, factor = 1, behind: (rank: number) => number = () => 0): string {
     return this.byRank(
       Array.from({ length: this.count }, (_, rank) => factor * ((rank - hop + this.count) % this.count) + behind(rank)),
@@ -440,7 +440,7 @@ class Hops {
     return this.fragment.add({ op: 'Add', inputs: [one, other], results, lowering: 'indexed' })[0] as string;
   }
 
-  /** The computation on one block, sharded over the other axes as the operator is; `dims`: those of the operands. */
+  /** The computation on one chunk, sharded over the other axes as the operator is; `dims`: those of the operands. */
   private compute(
     expansion: Expansion,
     inputs: readonly (string | null)[],

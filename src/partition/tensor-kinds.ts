@@ -2,8 +2,9 @@
  * @file Kinds of a sharded graph's tensors, for reports on the use of memory.
  */
 import { isBackward, isOnceAStep } from '../ir/graph.js';
+import { readersOf } from '../ir/makers-and-readers.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
+import { copiedTensors, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 export type TensorKind =
   | 'weight'
@@ -22,20 +23,10 @@ export type TensorKind =
  * in another memory that of their source.
  */
 export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind> {
-  const copied = new Map(graph.nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));
-  const sourceOf = (name: string): string => {
-    const source = copied.get(name);
-    return source === undefined ? name : sourceOf(source);
-  };
+  const copied = copiedTensors(graph);
+  const sourceOf = (name: string) => copied.get(name) ?? name;
   const nodes = graph.nodes.filter(({ kind }) => kind !== 'move');
-  const readers = new Map<string, ShardedNode[]>();
-  for (const node of nodes) {
-    for (const name of new Set(readsOf(node).map(sourceOf))) {
-      const list = readers.get(name);
-      if (list) list.push(node);
-      else readers.set(name, [node]);
-    }
-  }
+  const readers = readersOf(nodes, (node) => readsOf(node).map(sourceOf));
   const isRead = (name: string, by: (node: ShardedNode) => boolean) => (readers.get(name) ?? []).some(by);
   const trains = nodes.some(({ phase }) => isBackward(phase));
   const kinds = new Map<string, TensorKind>();

@@ -37,7 +37,10 @@ function optionOf(picture: Picture): EChartsCoreOption {
 export const svg: Charts['svg'] = (picture, { width, height }) => {
   const chart = init(null, null, { renderer: 'svg', ssr: true, width, height });
   try {
-    chart.setOption(optionOf(picture));
+    // Nobody zooms a file, and it is read on light and on dark pages.
+    const { dataZoom, grid, ...option } = optionOf(picture);
+    const room = dataZoom ? { ...(grid as object), bottom: 44 } : grid;
+    chart.setOption({ ...option, grid: room, backgroundColor: '#ffffff' });
     return chart.renderToSVGString();
   } finally {
     chart.dispose();

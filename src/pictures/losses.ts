@@ -33,7 +33,6 @@ export function lossOption({ runs }: LossPicture): EChartsCoreOption {
       : []),
   ]);
   return {
-    backgroundColor: '#ffffff',
     legend: { top: 8, data: series.map(({ name }) => name) },
     grid: { left: 60, right: 24, top: 48, bottom: 48 },
     xAxis: { type: 'value', name: 'step', nameLocation: 'middle', nameGap: 28, min: 'dataMin', max: 'dataMax' },

@@ -33,7 +33,7 @@ export function timelineOption({ lines, spans }: TimelinePicture): EChartsCoreOp
       formatter: ({ value: [, from, until, label] }: { readonly value: readonly [number, number, number, string] }) =>
         `${label}<br>${text(from)} to ${text(until)} ${unit.name}, ${text(until - from)} ${unit.name}`,
     },
-    legend: { type: 'scroll', top: 4, data: kinds },
+    legend: { type: 'scroll', top: 4, itemGap: 20, data: kinds },
     grid: { left: 90, right: 24, top: 40, bottom: 90 },
     xAxis: {
       type: 'value',

@@ -5,9 +5,9 @@
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { orderedPlaces } from '../ir/sequence-order.js';
-import { byteBox, copyBox } from './blocks.js';
 import { shardCount, shardIndex } from './mesh.js';
 import type { ProgramAxis, ProgramLayout } from './program.js';
+import { byteBox, copyBox } from './shards.js';
 
 /** A part of a tensor: per dimension where it begins, and how much of it there is. */
 export interface Box {
@@ -17,7 +17,7 @@ export interface Box {
 
 /** A box of the whole tensor, and where it begins in a rank's shard. */
 export interface PlacedBox extends Box {
-  readonly inBlock: readonly number[];
+  readonly inShard: readonly number[];
 }
 
 /**
@@ -32,13 +32,13 @@ export function boxesOf(
   rank: number,
 ): readonly PlacedBox[] {
   const runs = shape.map((size, dimension) => runsOf(size, dimension, layout, axes, rank));
-  let boxes: readonly PlacedBox[] = [{ offset: [], size: [], inBlock: [] }];
+  let boxes: readonly PlacedBox[] = [{ offset: [], size: [], inShard: [] }];
   for (const own of runs)
-    boxes = boxes.flatMap(({ offset, size, inBlock }) =>
+    boxes = boxes.flatMap(({ offset, size, inShard }) =>
       own.map((run) => ({
         offset: [...offset, run.whole],
         size: [...size, run.length],
-        inBlock: [...inBlock, run.local],
+        inShard: [...inShard, run.local],
       })),
     );
   return boxes.filter(({ size }) => elementCount(size) > 0);

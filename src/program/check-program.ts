@@ -7,7 +7,6 @@
 import path from 'node:path';
 import { byteLength, isDType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
-import { blockShape } from './blocks.js';
 import { halvesFlaw } from './check-halves.js';
 import { lifetimeFlaw } from './check-lifetimes.js';
 import { checkMemoryPlaces } from './check-places.js';
@@ -25,6 +24,7 @@ import type {
 } from './program.js';
 import { canReduce } from './reduce.js';
 import { endlessWait, type TransferEnd } from './rendezvous.js';
+import { shardShape } from './shards.js';
 
 /** The first problem with a program of the right form, in one sentence, or null if none. */
 export function checkProgram(program: Program): string | null {
@@ -193,13 +193,13 @@ function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void 
   );
   let local: readonly number[];
   try {
-    local = blockShape(tensor.shape, tensor.layout, axes);
+    local = shardShape(tensor.shape, tensor.layout, axes);
   } catch (error) {
     throw new Flaw(error instanceof Error ? error.message : String(error));
   }
   if (local.join() !== tensor.localShape.join()) {
     throw new Flaw(
-      `its layout gives blocks [${local.join(', ')}], but localShape is [${tensor.localShape.join(', ')}]`,
+      `its layout gives shards of [${local.join(', ')}], but localShape is [${tensor.localShape.join(', ')}]`,
     );
   }
 }

@@ -17,29 +17,29 @@ export interface SavedShard {
   readonly name: string;
   readonly dtype: DType;
   readonly shape: readonly number[];
-  readonly blockShape: readonly number[];
+  readonly shardShape: readonly number[];
   readonly boxes: readonly PlacedBox[];
 }
 
 /**
- * Writes the boxes of `blocks` to a new safetensors file.
- * @param blockOf the bytes of a tensor's shard, as they are at the time of the call
+ * Writes the boxes of `shards` to a new safetensors file.
+ * @param shardOf the bytes of a tensor's shard, as they are at the time of the call
  * @param onProgress called before each piece; may throw to end it
  * @returns SHA-256 by key
  * @throws AutoparError (exit cannotWrite)
  */
 export async function writeBoxes(
   file: string,
-  blocks: readonly SavedShard[],
-  blockOf: (name: string) => Uint8Array,
+  shards: readonly SavedShard[],
+  shardOf: (name: string) => Uint8Array,
   onProgress: () => void,
 ): Promise<Readonly<Record<string, string>>> {
   const digests: Record<string, string> = {};
-  const entries = blocks.flatMap(({ name, dtype, shape, blockShape, boxes }) =>
+  const entries = shards.flatMap(({ name, dtype, shape, shardShape, boxes }) =>
     boxes.map((box) => {
       const key = boxKey(name, shape, box);
       const pieces = function* () {
-        const bytes = cutBox(blockOf(name), blockShape, box.inBlock, box.size, dtype);
+        const bytes = cutBox(shardOf(name), shardShape, box.inShard, box.size, dtype);
         const hash = createHash('sha256');
         for (let from = 0; from < bytes.byteLength; from += PIECE) {
           onProgress();
@@ -69,16 +69,16 @@ export class BoxReader {
    * The shard that consists of `boxes`, zeros between them: only boxes that overlap with it are read.
    * @throws AutoparError (input) `bad-checkpoint`, naming the tensor whose bytes are not those that were written
    */
-  async block(
+  async shard(
     name: string,
     stored: StoredTensor,
-    blockShape: readonly number[],
+    shardShape: readonly number[],
     boxes: readonly PlacedBox[],
   ): Promise<Uint8Array> {
     const { dtype } = stored;
-    const block = allocate(byteLength(dtype, elementCount(blockShape)));
+    const shard = allocate(byteLength(dtype, elementCount(shardShape)));
     const filled = boxes.reduce((sum, { size }) => sum + elementCount(size), 0);
-    if (filled !== elementCount(blockShape)) block.fill(0);
+    if (filled !== elementCount(shardShape)) shard.fill(0);
     for (const from of stored.boxes) {
       const shared = boxes.flatMap((to) => {
         const part = sharedBox(from, to);
@@ -88,17 +88,17 @@ export class BoxReader {
       const bytes = await this.read(name, stored, from);
       for (const { part, to } of shared) {
         const piece = cutBox(bytes, from.size, between(from.offset, part), part.size, dtype);
-        const start = between(to.offset, part).map((steps, axis) => (to.inBlock[axis] ?? 0) + steps);
-        placeBox(piece, block, blockShape, start, part.size, dtype);
+        const start = between(to.offset, part).map((steps, axis) => (to.inShard[axis] ?? 0) + steps);
+        placeBox(piece, shard, shardShape, start, part.size, dtype);
       }
     }
-    return block;
+    return shard;
   }
 
   /** The whole tensor. */
   whole(name: string, stored: StoredTensor): Promise<Uint8Array> {
     const origin = stored.shape.map(() => 0);
-    return this.block(name, stored, stored.shape, [{ offset: origin, size: stored.shape, inBlock: origin }]);
+    return this.shard(name, stored, stored.shape, [{ offset: origin, size: stored.shape, inShard: origin }]);
   }
 
   async close(): Promise<void> {

@@ -1,10 +1,10 @@
 /**
- * @file A whole tensor and its parts in micro-batches: the blocks of a mesh that has one axis, laid out in time.
+ * @file A whole tensor and its parts in micro-batches: the shards over a mesh of one axis, laid out in time.
  */
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
-import { assembleBlocks, cutBlock } from './blocks.js';
 import type { ProgramAxis, ProgramLayout, ProgramValue } from './program.js';
+import { assembleShards, cutShard } from './shards.js';
 import { allocate } from './typed.js';
 
 /** The bytes of each micro-batch's part, in order; the whole where there is one. */
@@ -12,14 +12,14 @@ export function partsOf(value: ProgramValue, whole: Uint8Array): readonly Uint8A
   const { microBatches, shape, dtype } = value;
   if (!microBatches) return [whole];
   const { layout, axes } = inTime(value);
-  return Array.from({ length: microBatches.count }, (_, part) => cutBlock(whole, shape, dtype, layout, axes, part));
+  return Array.from({ length: microBatches.count }, (_, part) => cutShard(whole, shape, dtype, layout, axes, part));
 }
 
 /** The whole of which these are the parts. */
 export function joinedParts(value: ProgramValue, parts: readonly Uint8Array[]): Uint8Array {
   const { layout, axes } = inTime(value);
   return value.microBatches
-    ? assembleBlocks(parts, value.shape, value.dtype, layout, axes)
+    ? assembleShards(parts, value.shape, value.dtype, layout, axes)
     : (parts[0] ?? new Uint8Array(0));
 }
 

@@ -64,7 +64,7 @@ const instruction: JsonSchema = {
 const axis = record({ axis: text, size: count, subAxes: listOf(record({ name: text, size: count })) });
 const value = record(
   { name: text, dtype: text, shape, stage: count, tensor: text },
-  { microBatches: record({ axis: count, count }) },
+  { rows: integer, microBatches: record({ axis: count, count }) },
 );
 
 const stage = record(

@@ -49,6 +49,8 @@ export interface ProgramValue {
   readonly stage: number;
   /** The local tensor's name in the stage. */
   readonly tensor: string;
+  /** Rows of the table that the values of an input index; left out where they index none. */
+  readonly rows?: number;
   /** `count` equal parts along a dimension, one per micro-batch; the local tensor is a shard of one of them. */
   readonly microBatches?: { readonly axis: number; readonly count: number };
 }

@@ -5,11 +5,11 @@
 import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { type ConstantTensor, elementCount } from '../ir/graph.js';
-import { assembleBlocks, cutBlock, holders } from './blocks.js';
 import { ownFile } from './inside-folder.js';
 import { rankCount, shardCount, shardIndex, shardText, stageAxes } from './mesh.js';
 import type { Program, ProgramAxis, ProgramLayout, ProgramWeight } from './program.js';
 import { openSafetensors, type SafetensorsEntry, type SafetensorsFile, writeSafetensors } from './safetensors.js';
+import { assembleShards, cutShard, holders } from './shards.js';
 
 /** A program and the folder that its weight files are relative to. */
 export interface ProgramPlace {
@@ -98,7 +98,7 @@ function targets(
         pieces: async function* () {
           signal?.throwIfAborted();
           const bytes = await whole(weight);
-          yield cutBlock(bytes, weight.shape, weight.dtype, weight.layout, axes, rankOf(axes, weight.axes, shard));
+          yield cutShard(bytes, weight.shape, weight.dtype, weight.layout, axes, rankOf(axes, weight.axes, shard));
         },
       });
       files.set(file, entries);
@@ -125,12 +125,12 @@ async function unshardedWeight(
   if (!found) return constant?.data ?? new Uint8Array();
   const { weight, axes } = found;
   if (weight.file === null) return new Uint8Array(byteLength(weight.dtype, elementCount(weight.shape)));
-  const blocks: Uint8Array[] = [];
+  const shards: Uint8Array[] = [];
   for (const rank of holders(weight.layout, axes)) {
     const file = await opened(shardText(weight.file, shardIndex(axes, weight.axes, rank)));
-    blocks[rank] = (await file.read(weight.key)).data;
+    shards[rank] = (await file.read(weight.key)).data;
   }
-  return assembleBlocks(blocks, weight.shape, weight.dtype, weight.layout, axes);
+  return assembleShards(shards, weight.shape, weight.dtype, weight.layout, axes);
 }
 
 /** The first rank that holds a shard. */

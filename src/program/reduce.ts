@@ -1,9 +1,9 @@
 /**
- * @file Combining partial values: the elementwise sum, maximum or minimum of several blocks.
+ * @file Combining partial values: the elementwise sum, maximum or minimum of several operands.
  *
- * Blocks are combined in the order given, so that all ranks that combine the same blocks get the same bits.
+ * Operands are combined in the order given, so that all ranks that combine the same operands get the same bits.
  * Sixteen-bit floats are accumulated in float32 and rounded once; integers wrap; for bool, sum and max are *or*, min is
- * *and*; a NaN in any block is a NaN in the result.
+ * *and*; a NaN in any operand is a NaN in the result.
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
@@ -16,22 +16,22 @@ export function canReduce(dtype: DType): boolean {
 }
 
 /**
- * Writes the reduction of `blocks` to `target`; all have the same byte length, a whole number of elements.
- * `target` may be one of the blocks' own memory only at the same place (elementwise, it is read before it is written).
+ * Writes the reduction of `operands` to `target`; all have the same byte length, a whole number of elements.
+ * `target` may be one of the operands' own memory only at the same place (elementwise, it is read before it is written).
  * Throws for a dtype that cannot be combined (`canReduce`).
  */
-export function reduceBlocks(
+export function reduceElementwise(
   dtype: DType,
   reduction: Reduction,
-  blocks: readonly Uint8Array[],
+  operands: readonly Uint8Array[],
   target: Uint8Array,
 ): void {
   const half = HALVES[dtype];
   if (half) {
-    reduceHalves(half, reduction, blocks.map(asHalves), asHalves(target));
+    reduceHalves(half, reduction, operands.map(asHalves), asHalves(target));
     return;
   }
-  const views = blocks.map((block) => typedView(dtype, block));
+  const views = operands.map((operand) => typedView(dtype, operand));
   const out = typedView(dtype, target);
   if (out.buffer !== target.buffer) throw new Error('the target of a reduction must be aligned to its element size');
   if (BIG.has(dtype)) reduceBig(reduction, views as BigArray[], out as BigArray);
@@ -66,11 +66,11 @@ function asHalves(bytes: Uint8Array): Uint16Array {
 }
 
 /** float32 is nearly all traffic, so the loops see one array type and two operands at a time. */
-function reduceFloat32(reduction: Reduction, blocks: readonly Float32Array[], out: Float32Array): void {
-  let left = blocks[0] as Float32Array;
-  if (blocks.length === 1 && left !== out) out.set(left);
-  for (let member = 1; member < blocks.length; member++) {
-    const right = blocks[member] as Float32Array;
+function reduceFloat32(reduction: Reduction, operands: readonly Float32Array[], out: Float32Array): void {
+  let left = operands[0] as Float32Array;
+  if (operands.length === 1 && left !== out) out.set(left);
+  for (let member = 1; member < operands.length; member++) {
+    const right = operands[member] as Float32Array;
     if (reduction === 'sum') addFloat32(left, right, out);
     else reducePair(reduction, left, right, out);
     left = out;
@@ -90,11 +90,11 @@ function addFloat32(left: Float32Array, right: Float32Array, out: Float32Array):
   for (; index < length; index++) out[index] = (left[index] as number) + (right[index] as number);
 }
 
-function reducePlain(reduction: Reduction, blocks: readonly PlainArray[], out: PlainArray): void {
-  let left = blocks[0] as PlainArray;
-  if (blocks.length === 1) out.set(left);
-  for (let member = 1; member < blocks.length; member++) {
-    reducePair(reduction, left, blocks[member] as PlainArray, out);
+function reducePlain(reduction: Reduction, operands: readonly PlainArray[], out: PlainArray): void {
+  let left = operands[0] as PlainArray;
+  if (operands.length === 1) out.set(left);
+  for (let member = 1; member < operands.length; member++) {
+    reducePair(reduction, left, operands[member] as PlainArray, out);
     left = out;
   }
 }
@@ -120,10 +120,10 @@ function smaller(left: number, right: number): number {
 }
 
 /** Any non-zero byte is true. */
-function reduceBool(reduction: Reduction, blocks: readonly Uint8Array[], out: Uint8Array): void {
-  let left = blocks[0] as Uint8Array;
-  for (let member = 1; member < blocks.length; member++) {
-    const right = blocks[member] as Uint8Array;
+function reduceBool(reduction: Reduction, operands: readonly Uint8Array[], out: Uint8Array): void {
+  let left = operands[0] as Uint8Array;
+  for (let member = 1; member < operands.length; member++) {
+    const right = operands[member] as Uint8Array;
     if (reduction === 'min') {
       for (let index = 0; index < out.length; index++) out[index] = left[index] && right[index] ? 1 : 0;
     } else {
@@ -131,14 +131,14 @@ function reduceBool(reduction: Reduction, blocks: readonly Uint8Array[], out: Ui
     }
     left = out;
   }
-  if (blocks.length === 1) out.set(left);
+  if (operands.length === 1) out.set(left);
 }
 
-function reduceBig(reduction: Reduction, blocks: readonly BigArray[], out: BigArray): void {
+function reduceBig(reduction: Reduction, operands: readonly BigArray[], out: BigArray): void {
   for (let index = 0; index < out.length; index++) {
-    let value = (blocks[0] as BigArray)[index] as bigint;
-    for (let member = 1; member < blocks.length; member++) {
-      const other = (blocks[member] as BigArray)[index] as bigint;
+    let value = (operands[0] as BigArray)[index] as bigint;
+    for (let member = 1; member < operands.length; member++) {
+      const other = (operands[member] as BigArray)[index] as bigint;
       if (reduction === 'sum') value += other;
       else if (reduction === 'max' ? other > value : other < value) value = other;
     }
@@ -149,7 +149,7 @@ function reduceBig(reduction: Reduction, blocks: readonly BigArray[], out: BigAr
 function reduceHalves(
   format: HalfFormat,
   reduction: Reduction,
-  blocks: readonly Uint16Array[],
+  operands: readonly Uint16Array[],
   out: Uint16Array,
 ): void {
   const values = format.values();
@@ -158,12 +158,12 @@ function reduceHalves(
   const patterns = new Int32Array(sums.buffer);
   for (let from = 0; from < out.length; from += CHUNK) {
     const length = Math.min(CHUNK, out.length - from);
-    widenInto(values, blocks[0] as Uint16Array, from, length, sums);
-    for (let member = 1; member < blocks.length; member++) {
-      const block = blocks[member] as Uint16Array;
-      if (reduction === 'sum') addWidened(values, block, from, length, sums);
+    widenInto(values, operands[0] as Uint16Array, from, length, sums);
+    for (let member = 1; member < operands.length; member++) {
+      const operand = operands[member] as Uint16Array;
+      if (reduction === 'sum') addWidened(values, operand, from, length, sums);
       else {
-        widenInto(values, block, from, length, next);
+        widenInto(values, operand, from, length, next);
         reducePair(reduction, sums, next, sums);
       }
     }
@@ -171,12 +171,12 @@ function reduceHalves(
   }
 }
 
-function widenInto(values: Float32Array, block: Uint16Array, from: number, length: number, into: Float32Array): void {
-  for (let index = 0; index < length; index++) into[index] = values[block[from + index] as number] as number;
+function widenInto(values: Float32Array, operand: Uint16Array, from: number, length: number, into: Float32Array): void {
+  for (let index = 0; index < length; index++) into[index] = values[operand[from + index] as number] as number;
 }
 
-function addWidened(values: Float32Array, block: Uint16Array, from: number, length: number, to: Float32Array): void {
+function addWidened(values: Float32Array, operand: Uint16Array, from: number, length: number, to: Float32Array): void {
   for (let index = 0; index < length; index++) {
-    to[index] = (to[index] as number) + (values[block[from + index] as number] as number);
+    to[index] = (to[index] as number) + (values[operand[from + index] as number] as number);
   }
 }

@@ -11,18 +11,11 @@
  *
  * A segment states with these texts what it was made for, so that no other tensor can take its operand's place.
  */
-import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
-import type { ProgramLayout, ProgramStage, ProgramWeight } from './program.js';
-import type { DType } from './values.js';
+import { borderText } from '../sharding-propagation/collective-rule.js';
+import type { ProgramStage, ProgramTensor, ProgramWeight } from './program.js';
 
 /** A tensor as its type is written. */
-export interface Typed {
-  readonly dtype: DType;
-  readonly layout: ProgramLayout;
-  readonly varying?: readonly string[];
-  readonly first?: readonly string[];
-  readonly border?: Border;
-}
+export type Typed = Pick<ProgramTensor, 'dtype' | 'layout' | 'varying' | 'first' | 'border'>;
 
 /** The type of a tensor. */
 export function typeText({ dtype, layout, varying = [], first = [], border }: Typed): string {
@@ -44,8 +37,8 @@ export function typeText({ dtype, layout, varying = [], first = [], border }: Ty
 export function weightType({ dtype, layout, localShape, axes, zeroUnlessFirst, first = [] }: ProgramWeight): string {
   const partial = zeroUnlessFirst.map((axis) => ({ axis, reduction: 'sum' as const }));
   if (layout) return typeText({ dtype, layout: { ...layout, partial }, first });
-  const block = typeText({ dtype, layout: { dims: localShape.map((size) => [{ size, axes: [] }]), partial }, first });
-  return axes.length > 0 ? `${block} shards(${axes.join(',')})` : block;
+  const shard = typeText({ dtype, layout: { dims: localShape.map((size) => [{ size, axes: [] }]), partial }, first });
+  return axes.length > 0 ? `${shard} shards(${axes.join(',')})` : shard;
 }
 
 /** The type of a rank's coordinate. */

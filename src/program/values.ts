@@ -3,5 +3,5 @@
  * nothing but `program`, so that another engine can be written against this folder alone.
  */
 export { byteLength, type DType } from '../ir/dtype.js';
-export { AutoparError, type ErrorPlace, type ExitKind } from '../ir/error.js';
+export { AutoparError, type ErrorPlace } from '../ir/error.js';
 export { type ConstantTensor, elementCount, type Lifetime, type OuterMemory } from '../ir/graph.js';

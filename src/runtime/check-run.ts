@@ -1,6 +1,7 @@
 /**
  * @file Checks before ranks are started: the backend has the dtypes, the inputs are those that the program requires.
  */
+
 import type { Program } from '../program/program.js';
 import { AutoparError, byteLength, type ConstantTensor, type DType, elementCount } from '../program/values.js';
 import type { BackendTraits } from './backend.js';
@@ -90,6 +91,6 @@ const PATTERNS: Readonly<Partial<Record<DType, DType>>> = {
   float8e5m2fnuz: 'uint8',
 };
 
-function badInput(code: string, tensor: string, message: string, hint: string): AutoparError {
+function badInput(code: AutoparError['code'], tensor: string, message: string, hint: string): AutoparError {
   return new AutoparError(code, 'input', message, { tensor }, hint);
 }

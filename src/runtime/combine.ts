@@ -1,7 +1,7 @@
 /**
- * @file The result of each collective from the members' blocks: pure data movement and reduction, no waiting.
+ * @file The result of each collective from the members' inputs: pure data movement and reduction, no waiting.
  *
- * Blocks are rows. With n members, `outer` rows of `inner` elements:
+ * Inputs are rows. With n members, `outer` rows of `inner` elements:
  *
  *     all-gather       [outer, inner] each           →  [outer, n, inner]
  *     reduce-scatter   [outer, n, inner] each        →  [outer, inner], member k keeping slice k
@@ -9,65 +9,65 @@
  *     all-to-all       [so, n, si] each, slice k to member k, there seen as [co, ci]  →  [co, n, ci]
  */
 import type { ProgramCollective } from '../program/program.js';
-import { reduceBlocks } from '../program/reduce.js';
+import { reduceElementwise } from '../program/reduce.js';
 import { allocate } from '../program/typed.js';
 import { byteLength, type DType } from '../program/values.js';
 
 /**
- * The result of member `member`, written to `target`, given all members' blocks in order; for an all-to-all the slices for it
+ * The result of member `member`, written to `target`, given all members' inputs in order; for an all-to-all the slices for it
  * where `slices` has them.
  */
 export function combine(
   collective: ProgramCollective,
   dtype: DType,
-  blocks: readonly Uint8Array[],
+  inputs: readonly Uint8Array[],
   member: number,
   target: Uint8Array,
   slices?: readonly (Uint8Array | undefined)[],
 ): void {
-  const members = blocks.length;
+  const members = inputs.length;
   const size = byteLength(dtype, 1);
   if (collective.kind === 'all-reduce' || collective.kind === 'reduce') {
-    reduceBlocks(dtype, collective.reduction, blocks, target);
+    reduceElementwise(dtype, collective.reduction, inputs, target);
   } else if (collective.kind === 'all-gather') {
     const inner = collective.inner * size;
-    for (const [index, block] of blocks.entries()) {
-      copyRows(block, 0, inner, target, index * inner, members * inner, inner, collective.outer);
+    for (const [index, input] of inputs.entries()) {
+      copyRows(input, 0, inner, target, index * inner, members * inner, inner, collective.outer);
     }
   } else if (collective.kind === 'reduce-scatter') {
     const inner = collective.inner * size;
-    const slices = blocks.map((block) => sliceOf(block, members, member, collective.outer, inner));
-    reduceBlocks(dtype, collective.reduction, slices, target);
+    const slices = inputs.map((input) => sliceOf(input, members, member, collective.outer, inner));
+    reduceElementwise(dtype, collective.reduction, slices, target);
   } else if (collective.kind === 'all-to-all') {
     const { concat } = collective;
     const inner = concat.inner * size;
-    for (const [index, block] of blocks.entries()) {
-      const slice = slices?.[index] ?? sliceFor(collective, dtype, block, members, member);
+    for (const [index, input] of inputs.entries()) {
+      const slice = slices?.[index] ?? sliceFor(collective, dtype, input, members, member);
       copyRows(slice, 0, inner, target, index * inner, members * inner, inner, concat.outer);
     }
   } else if (collective.kind === 'permute') {
-    target.set(blocks[collective.to.indexOf(member)] as Uint8Array);
+    target.set(inputs[collective.to.indexOf(member)] as Uint8Array);
   } else {
-    target.set(blocks[0] as Uint8Array);
+    target.set(inputs[0] as Uint8Array);
   }
 }
 
-/** The slice of an all-to-all's block for a member. */
+/** The slice of an all-to-all's input for a member. */
 export function sliceFor(
   { split }: Extract<ProgramCollective, { readonly kind: 'all-to-all' }>,
   dtype: DType,
-  block: Uint8Array,
+  input: Uint8Array,
   members: number,
   member: number,
 ): Uint8Array {
-  return sliceOf(block, members, member, split.outer, split.inner * byteLength(dtype, 1));
+  return sliceOf(input, members, member, split.outer, split.inner * byteLength(dtype, 1));
 }
 
-/** Slice `index` of a block seen as [outer, count, inner bytes], contiguous: a view where it is one already. */
-function sliceOf(block: Uint8Array, count: number, index: number, outer: number, inner: number): Uint8Array {
-  if (outer === 1) return block.subarray(index * inner, (index + 1) * inner);
+/** Slice `index` of an input seen as [outer, count, inner bytes], contiguous: a view where it is one already. */
+function sliceOf(input: Uint8Array, count: number, index: number, outer: number, inner: number): Uint8Array {
+  if (outer === 1) return input.subarray(index * inner, (index + 1) * inner);
   const slice = allocate(outer * inner);
-  copyRows(block, index * inner, count * inner, slice, 0, inner, inner, outer);
+  copyRows(input, index * inner, count * inner, slice, 0, inner, inner, outer);
   return slice;
 }
 

@@ -1,5 +1,5 @@
 /**
- * @file The control block: shared memory in which ranks report their position, meet at barriers, and see the stop flag.
+ * @file The control buffer: shared memory in which ranks report their position, meet at barriers, and see the stop flag.
  *
  *     word 0  stop           1 once the run is over for whatever reason
  *     word 1  arrived        ranks at the current barrier

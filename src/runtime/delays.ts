@@ -19,9 +19,9 @@ export class DelayedTransport implements Transport {
     this.state = (Math.imul(delays.seed + 1, 0x9e3779b1) ^ Math.imul(setup.rank + 1, 0x85ebca6b)) >>> 0;
   }
 
-  start(call: CollectiveCall, block: Uint8Array): number {
+  start(call: CollectiveCall, input: Uint8Array): number {
     this.delay();
-    return this.carrier.start(call, block);
+    return this.carrier.start(call, input);
   }
 
   wait(call: CollectiveCall, result: Uint8Array): void {
@@ -29,9 +29,9 @@ export class DelayedTransport implements Transport {
     this.carrier.wait(call, result);
   }
 
-  send(call: TransferCall, block: Uint8Array): void {
+  send(call: TransferCall, tensor: Uint8Array): void {
     this.delay();
-    this.carrier.send(call, block);
+    this.carrier.send(call, tensor);
   }
 
   receive(call: TransferCall): Uint8Array {

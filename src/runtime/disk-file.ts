@@ -1,5 +1,5 @@
 /**
- * @file A rank's file for tensors that are stored on disk: blocks written and read by position, freed blocks reused. The file
+ * @file A rank's file for tensors that are stored on disk: ranges written and read by position, freed ranges reused. The file
  * is private and has no name once it is open, so that it disappears however the process ends.
  */
 import { closeSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
@@ -7,7 +7,7 @@ import path from 'node:path';
 import { AutoparError } from '../program/values.js';
 
 /** Where a tensor is in the file. */
-export class DiskBlock {
+export class FileRange {
   constructor(
     readonly offset: number,
     readonly bytes: number,
@@ -16,8 +16,8 @@ export class DiskBlock {
 
 export class DiskFile {
   private readonly descriptor: number;
-  /** Free blocks before `end`, ascending, no two adjacent. */
-  private free: DiskBlock[] = [];
+  /** Free ranges before `end`, ascending, no two adjacent. */
+  private free: FileRange[] = [];
   private end = 0;
   /** Bytes of tensors in the file. */
   private kept = 0;
@@ -33,20 +33,20 @@ export class DiskFile {
   }
 
   /** Writes a tensor. @throws AutoparError `offload-folder` (cannotWrite) where there is no room, naming it */
-  write(tensor: string, data: Uint8Array): DiskBlock {
-    const block = this.take(data.byteLength);
-    this.overwrite(tensor, block, data);
-    this.kept += block.bytes;
-    return block;
+  write(tensor: string, data: Uint8Array): FileRange {
+    const range = this.take(data.byteLength);
+    this.overwrite(tensor, range, data);
+    this.kept += range.bytes;
+    return range;
   }
 
-  overwrite(tensor: string, { offset, bytes }: DiskBlock, data: Uint8Array): void {
+  overwrite(tensor: string, { offset, bytes }: FileRange, data: Uint8Array): void {
     this.attempt(`tensor ${tensor} (${bytes} bytes, beside ${this.kept} of rank ${this.rank})`, () => {
       for (let done = 0; done < bytes; ) done += writeSync(this.descriptor, data, done, bytes - done, offset + done);
     });
   }
 
-  read(tensor: string, { offset, bytes }: DiskBlock, into: Uint8Array): void {
+  read(tensor: string, { offset, bytes }: FileRange, into: Uint8Array): void {
     this.attempt(`tensor ${tensor} (${bytes} bytes)`, () => {
       for (let done = 0; done < bytes; ) {
         const got = readSync(this.descriptor, into, done, bytes - done, offset + done);
@@ -56,10 +56,10 @@ export class DiskFile {
     });
   }
 
-  release({ offset, bytes }: DiskBlock): void {
+  release({ offset, bytes }: FileRange): void {
     if (bytes === 0) return;
     this.kept -= bytes;
-    const index = this.free.findIndex((block) => block.offset > offset);
+    const index = this.free.findIndex((range) => range.offset > offset);
     const at = index < 0 ? this.free.length : index;
     const [before, after] = [this.free[at - 1], this.free[at]];
     const joinsBefore = before !== undefined && before.offset + before.bytes === offset;
@@ -69,7 +69,7 @@ export class DiskFile {
     this.free.splice(
       joinsBefore ? at - 1 : at,
       Number(joinsBefore) + Number(joinsAfter),
-      new DiskBlock(from, to - from),
+      new FileRange(from, to - from),
     );
   }
 
@@ -77,17 +77,17 @@ export class DiskFile {
     closeSync(this.descriptor);
   }
 
-  /** The first free block that is large enough, or the file's end. */
-  private take(bytes: number): DiskBlock {
-    const index = this.free.findIndex((block) => block.bytes >= bytes);
+  /** The first free range that is large enough, or the file's end. */
+  private take(bytes: number): FileRange {
+    const index = this.free.findIndex((range) => range.bytes >= bytes);
     const found = this.free[index];
     if (!found) {
       this.end += bytes;
-      return new DiskBlock(this.end - bytes, bytes);
+      return new FileRange(this.end - bytes, bytes);
     }
     const rest = found.bytes - bytes;
-    this.free.splice(index, 1, ...(rest > 0 ? [new DiskBlock(found.offset + bytes, rest)] : []));
-    return new DiskBlock(found.offset, bytes);
+    this.free.splice(index, 1, ...(rest > 0 ? [new FileRange(found.offset + bytes, rest)] : []));
+    return new FileRange(found.offset, bytes);
   }
 
   private attempt<Result>(what: string, act: () => Result): Result {

@@ -122,7 +122,7 @@ export class EmulatedTransport implements Transport {
     private readonly link: EmulatedLink,
   ) {}
 
-  start(call: CollectiveCall, _block: Uint8Array): number {
+  start(call: CollectiveCall, _input: Uint8Array): number {
     this.enterStep();
     this.groupOf(call).begun.push(call);
     this.carrier.start(meeting(call), bytesOfTime(this.clock.current));
@@ -148,7 +148,7 @@ export class EmulatedTransport implements Transport {
     line.ends.delete(call);
   }
 
-  send(call: TransferCall, _block: Uint8Array): void {
+  send(call: TransferCall, _tensor: Uint8Array): void {
     this.enterStep();
     const begins = Math.max(this.clock.current, this.freeAt.get(call.peer) ?? 0);
     const ends = begins + call.bytes / this.link.bytesPerSecond;

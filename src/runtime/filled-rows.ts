@@ -1,5 +1,5 @@
 /**
- * @file Rows of a block that are not zero, and their positions: the data that a dispatch of filled and empty slots sends.
+ * @file Rows of an array that are not zero, and their positions: the data that a dispatch of filled and empty slots sends.
  *
  *     a bit for each row, 1 where it has a value  |  the rows that have one, in their order
  *

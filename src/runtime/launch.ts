@@ -148,10 +148,10 @@ export class Ranks {
 
 /** The memory of a command's shards, which is transferred to the rank. */
 function buffersOf(command: RankCommand): ArrayBuffer[] {
-  const blocks = command.kind === 'step' ? (command.feeds ?? {}) : command.kind === 'write' ? command.blocks : {};
-  const buffers = Object.values(blocks)
+  const shards = command.kind === 'step' ? (command.feeds ?? {}) : command.kind === 'write' ? command.shards : {};
+  const buffers = Object.values(shards)
     .flat()
-    .map((block) => block.buffer as ArrayBuffer);
+    .map((shard) => shard.buffer as ArrayBuffer);
   return [...new Set(buffers)];
 }
 

@@ -4,7 +4,7 @@
 import type { StoredTensor } from '../program/checkpoint.js';
 import type { SavedShard } from '../program/checkpoint-boxes.js';
 import type { Program, ProgramAction, ProgramAxis, ProgramStage } from '../program/program.js';
-import { AutoparError, type ErrorPlace, type ExitKind, type OuterMemory } from '../program/values.js';
+import { AutoparError, type ErrorPlace, type OuterMemory } from '../program/values.js';
 import type { BackendName } from './backend.js';
 import type { PeerLine, SharedRegions } from './shared-memory.js';
 import type { SlotPlan } from './slots.js';
@@ -20,7 +20,7 @@ export interface Fault {
 }
 
 /** Shards of local tensors: a tensor of micro-batches has one for each of them. */
-export type Blocks = Readonly<Record<string, readonly Uint8Array[]>>;
+export type Shards = Readonly<Record<string, readonly Uint8Array[]>>;
 
 /** Input of the emulated backend and its links. */
 export interface Emulation {
@@ -81,7 +81,7 @@ export type RankCommand =
   | {
       readonly kind: 'step';
       /** Shards of the inputs; null: those of the last step. */
-      readonly feeds: Blocks | null;
+      readonly feeds: Shards | null;
       /** Local tensors of the outputs to return. */
       readonly outputs: readonly string[];
       /** Local tensors to return as they were made last. */
@@ -94,9 +94,9 @@ export type RankCommand =
       readonly trace: boolean;
     }
   | { readonly kind: 'read'; readonly tensors: readonly string[] }
-  | { readonly kind: 'write'; readonly blocks: Blocks }
+  | { readonly kind: 'write'; readonly shards: Shards }
   /** Writes boxes of its state to a file. */
-  | { readonly kind: 'save'; readonly file: string; readonly blocks: readonly SavedShard[] }
+  | { readonly kind: 'save'; readonly file: string; readonly shards: readonly SavedShard[] }
   /** Reads its state from the checkpoint in a folder. */
   | { readonly kind: 'restore'; readonly folder: string; readonly tensors: Readonly<Record<string, StoredTensor>> }
   | { readonly kind: 'close' };
@@ -104,7 +104,7 @@ export type RankCommand =
 /** A rank's answer to a command. */
 export interface RankAnswer {
   /** Shards that the rank contributes to whole tensors, copied: outputs of a step, or tensors that were to be read. */
-  readonly blocks: Blocks;
+  readonly shards: Shards;
   readonly step: RankStep | null;
   /** For saved tensors: the SHA-256 by key, or the error that prevented writing. */
   readonly saved?: { readonly digests: Readonly<Record<string, string>> } | { readonly error: PlainError };
@@ -112,7 +112,7 @@ export interface RankAnswer {
 
 /** The result of a step. */
 export interface RankStep {
-  readonly collected: Blocks;
+  readonly collected: Shards;
   /** From barrier to barrier. */
   readonly seconds: number;
   /** Processor time of the whole process: of all ranks together. */
@@ -126,18 +126,18 @@ export interface RankStep {
   readonly spans: readonly TraceSpan[];
 }
 
-/** When a rank ran an action, a pass of one that has several, or an instruction of it. */
+/** When a rank ran an action, a pass of one that has several, or an instruction of it, or waited for another stage. */
 export interface TraceSpan {
-  /** `compute`, `send`, `recv`, `accumulate`, a move, or a collective; for an action its phase, or the pass. */
+  /** `compute`, `send`, `recv`, `accumulate`, a move, a collective, or a `bubble`; for an action its phase, or the pass. */
   readonly kind: string;
-  /** Layer and operator, or tensor; null for an action or pass. */
+  /** Layer and operator, or tensor; null for an action, a pass or a bubble. */
   readonly label: string | null;
   readonly chunk: number;
   readonly microBatch: number | null;
   /** Milliseconds on a clock that all ranks share. */
   readonly from: number;
   readonly until: number;
-  /** Most bytes of the device's memory that the rank held meanwhile; null for an action or pass. */
+  /** Most bytes of the device's memory that the rank held meanwhile; null where `label` is. */
   readonly heldBytes: number | null;
 }
 
@@ -152,8 +152,8 @@ export interface PlainError {
   readonly message: string;
   readonly stack: string;
   readonly user: {
-    readonly code: string;
-    readonly exit: ExitKind;
+    readonly code: AutoparError['code'];
+    readonly exit: AutoparError['exit'];
     readonly where: ErrorPlace;
     readonly hint: string | undefined;
   } | null;

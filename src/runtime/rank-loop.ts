@@ -1,22 +1,23 @@
 /**
  * @file A rank's steps: feed, run the instruction lists, meet at the barrier; and reads and writes of its state between steps.
  */
-import { holders } from '../program/blocks.js';
+
 import { boxesOf } from '../program/boxes.js';
 import { BoxReader, writeBoxes } from '../program/checkpoint-boxes.js';
 import type { ProgramTensor } from '../program/program.js';
-import { reduceBlocks } from '../program/reduce.js';
+import { reduceElementwise } from '../program/reduce.js';
+import { holders } from '../program/shards.js';
 import { AutoparError, type OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
 import { type LoadedRank, type LoadedStep, localRank } from './load-rank.js';
 import {
-  type Blocks,
   type Fault,
   plainError,
   type RankAnswer,
   type RankCommand,
   type RankSetup,
+  type Shards,
   type TraceSpan,
 } from './messages.js';
 import { tensorBytes, tensorOf } from './stage-tensors.js';
@@ -40,7 +41,7 @@ export class RankLoop<Tensor extends object> {
   private readonly watch = new ValueWatch();
   /** Null where no trace is requested. */
   private spans: TraceSpan[] | null = null;
-  private feeds: Blocks = {};
+  private feeds: Shards = {};
   private executed = 0;
   private copiedBefore = 0;
   /** Segment calls whose results had the sizes that the program states. */
@@ -74,36 +75,36 @@ export class RankLoop<Tensor extends object> {
     const seconds = this.backend.stepSeconds?.() ?? (performance.now() - from) / 1000;
     const { user, system } = process.cpuUsage(before);
     const collected = this.copies(collect, (name) => [this.store.collectedValue(name)]);
-    const blocks = this.copies(outputs, (name) => this.partsOf(name));
+    const shards = this.copies(outputs, (name) => this.partsOf(name));
     for (const name of this.watch.unmeasured) this.measure(name);
     this.store.end(state);
     const statistics = this.stopwatch.take(this.store.peaks);
     const { squares, notFinite } = this.watch;
     const processorSeconds = (user + system) / 1e6;
     const spans = this.spans ?? [];
-    return { blocks, step: { collected, seconds, processorSeconds, statistics, squares, notFinite, spans } };
+    return { shards, step: { collected, seconds, processorSeconds, statistics, squares, notFinite, spans } };
   }
 
   /** Copies of the shards of `names`, which last the run, that this rank contributes to whole tensors. */
   read(names: readonly string[]): RankAnswer {
-    return { blocks: this.copies(names, (name) => [this.store.valueOf(name)]), step: null };
+    return { shards: this.copies(names, (name) => [this.store.valueOf(name)]), step: null };
   }
 
-  write(blocks: Blocks): RankAnswer {
-    for (const [name, [block]] of Object.entries(blocks)) if (block) this.store.defineBytes(name, block);
-    return { blocks: {}, step: null };
+  write(shards: Shards): RankAnswer {
+    for (const [name, [shard]] of Object.entries(shards)) if (shard) this.store.defineBytes(name, shard);
+    return { shards: {}, step: null };
   }
 
   /** Writes boxes of state to a file. A failed write is returned as an answer: the rank continues. */
-  async save({ file, blocks }: Extract<RankCommand, { kind: 'save' }>): Promise<RankAnswer> {
+  async save({ file, shards }: Extract<RankCommand, { kind: 'save' }>): Promise<RankAnswer> {
     const { rank } = this.setup;
     const begins = () => this.control.enterNative(rank, 'loading');
     try {
-      const digests = await writeBoxes(file, blocks, (name) => this.store.valueOf(name) ?? NO_BYTES, begins);
-      return { blocks: {}, step: null, saved: { digests } };
+      const digests = await writeBoxes(file, shards, (name) => this.store.valueOf(name) ?? NO_BYTES, begins);
+      return { shards: {}, step: null, saved: { digests } };
     } catch (error) {
       if (!(error instanceof AutoparError) || error.exit !== 'cannotWrite') throw error;
-      return { blocks: {}, step: null, saved: { error: plainError(error) } };
+      return { shards: {}, step: null, saved: { error: plainError(error) } };
     }
   }
 
@@ -116,19 +117,19 @@ export class RankLoop<Tensor extends object> {
         this.control.enterNative(rank, 'loading');
         const { shape, layout, localShape } = stage.tensors[name] as ProgramTensor;
         const boxes = boxesOf(shape, layout, axes, localRank(this.setup));
-        this.store.defineBytes(name, await reader.block(name, stored, localShape, boxes));
+        this.store.defineBytes(name, await reader.shard(name, stored, localShape, boxes));
       }
     } finally {
       await reader.close();
     }
-    return { blocks: {}, step: null };
+    return { shards: {}, step: null };
   }
 
   private begin(kept: readonly string[]): void {
     const from = performance.now();
     this.store.begin(kept);
-    for (const [name, [block]] of Object.entries(this.feeds))
-      if (block && this.store.lifetimeOf(name) === 'step') this.feed(name, block);
+    for (const [name, [shard]] of Object.entries(this.feeds))
+      if (shard && this.store.lifetimeOf(name) === 'step') this.feed(name, shard);
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 1);
   }
 
@@ -136,18 +137,18 @@ export class RankLoop<Tensor extends object> {
   private enter(microBatch: number | null): void {
     if (!this.store.enter(microBatch) || microBatch === null) return;
     const from = performance.now();
-    for (const [name, blocks] of Object.entries(this.feeds)) {
-      const block = blocks[microBatch];
-      if (block && this.store.lifetimeOf(name) === 'micro') this.feed(name, block);
+    for (const [name, shards] of Object.entries(this.feeds)) {
+      const shard = shards[microBatch];
+      if (shard && this.store.lifetimeOf(name) === 'micro') this.feed(name, shard);
     }
     const { microBatch: index } = this.setup.stage;
     if (index !== undefined) this.store.defineBytes(index, new Uint8Array(BigInt64Array.of(BigInt(microBatch)).buffer));
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 0);
   }
 
-  private feed(name: string, block: Uint8Array): void {
-    this.watch.check(name, tensorOf(this.setup.stage, name).dtype, 'input', () => block);
-    this.store.defineBytes(name, block);
+  private feed(name: string, shard: Uint8Array): void {
+    this.watch.check(name, tensorOf(this.setup.stage, name).dtype, 'input', () => shard);
+    this.store.defineBytes(name, shard);
   }
 
   private measure(name: string): void {
@@ -202,13 +203,15 @@ export class RankLoop<Tensor extends object> {
       const copied = this.copied();
       const until = performance.now();
       const milliseconds = until - from - copied;
+      const waited = this.transport.blocked() - blocked;
       const temporary = step.kind === 'compute' && step.memory === 'device' ? step.temporaryBytes : 0;
       this.span(action, { from, until, kind, label: step.label, heldBytes: this.store.deviceBytes + temporary });
+      if (step.kind === 'recv' && waited > 0) this.span(action, { from, until: from + waited, kind: 'bubble' });
       if (step.kind === 'compute' && step.pass !== undefined) {
         if (pass && pass.kind !== step.pass) this.span(action, pass);
         pass = { from: pass?.kind === step.pass ? pass.from : from, until, kind: step.pass };
       }
-      this.stopwatch.add(kind, milliseconds, this.transport.blocked() - blocked, bytes, count);
+      this.stopwatch.add(kind, milliseconds, waited, bytes, count);
       if (copied > 0) this.stopwatch.add('copy', copied, 0, 0, 1);
     }
     this.span(action, pass ?? { from: began, until: performance.now() });
@@ -284,7 +287,7 @@ export class RankLoop<Tensor extends object> {
     if (isFirst) this.store.copy(input, output);
     else if (this.backend.hasValues) {
       const part = this.backend.bytes(this.store.get(input));
-      this.store.rewrite(output, (sum) => reduceBlocks(dtype, 'sum', [sum, part], sum));
+      this.store.rewrite(output, (sum) => reduceElementwise(dtype, 'sum', [sum, part], sum));
     }
     if (from === memory || memory === 'device') return 0;
     const loaded = memory === 'disk' && !isFirst ? bytes : 0;

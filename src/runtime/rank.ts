@@ -68,8 +68,8 @@ async function serve<Tensor extends object>(
     if (command.kind === 'close') break;
     const answer = await answerTo(command, loop);
     control.enter(rank, 'idle');
-    const blocks = [...Object.values(answer.blocks), ...Object.values(answer.step?.collected ?? {})].flat();
-    say({ kind: 'answer', answer }, [...new Set(blocks.map((block) => block.buffer as ArrayBuffer))]);
+    const shards = [...Object.values(answer.shards), ...Object.values(answer.step?.collected ?? {})].flat();
+    say({ kind: 'answer', answer }, [...new Set(shards.map((shard) => shard.buffer as ArrayBuffer))]);
   }
   control.enterNative(rank, 'computing');
   await loaded.release();
@@ -86,7 +86,7 @@ async function answerTo<Tensor extends object>(
     case 'read':
       return loop.read(command.tensors);
     case 'write':
-      return loop.write(command.blocks);
+      return loop.write(command.shards);
     case 'save':
       return loop.save(command);
     case 'restore':

@@ -24,7 +24,7 @@ export async function saveState(
   const answers = await ranks.ask((rank) => ({
     kind: 'save',
     file: path.join(folder, fileOf(rank)),
-    blocks: kept[rank] ?? [],
+    shards: kept[rank] ?? [],
   }));
   const tensors: Record<string, { dtype: DType; shape: readonly number[]; boxes: StoredBox[] }> = {};
   for (const [rank, { saved }] of answers.entries()) {
@@ -68,7 +68,7 @@ function savedShards(program: Program, setups: readonly RankSetup[]): readonly (
   for (const { stage: stageIndex, to: name } of firstOfState(program)) {
     const own = setups.filter((setup) => setup.stageIndex === stageIndex);
     const tensor = program.stages[stageIndex]?.tensors[name] as ProgramTensor;
-    const { dtype, shape, layout, localShape: blockShape } = tensor;
+    const { dtype, shape, layout, localShape: shardShape } = tensor;
     if (layout.partial.length > 0) throw new Error(`state ${name} is partial`);
     const cut = layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes));
     const holders = new Map<number, RankSetup[]>();
@@ -83,8 +83,8 @@ function savedShards(program: Program, setups: readonly RankSetup[]): readonly (
       const { rank, regions, axes } = same.find((holder) => bytes[holder.rank] === least) as RankSetup;
       const boxes = boxesOf(shape, layout, axes, rank - regions.firstRank);
       if (boxes.length === 0) continue;
-      kept[rank]?.push({ name, dtype, shape, blockShape, boxes });
-      bytes[rank] = least + byteLength(dtype, elementCount(blockShape));
+      kept[rank]?.push({ name, dtype, shape, shardShape, boxes });
+      bytes[rank] = least + byteLength(dtype, elementCount(shardShape));
     }
   }
   return kept;

@@ -2,7 +2,7 @@
  * @file A session: the ranks of a compiled program on this machine, a worker thread each, loaded once. Steps are run on inputs
  * that may differ from step to step; state stays with the ranks, and can be read and written between steps.
  */
-import { assembleBlocks, cutBlock, readBlock, readerOfBlock } from '../program/blocks.js';
+
 import { checkFiles } from '../program/check-files.js';
 import type { StoredTensor } from '../program/checkpoint.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
@@ -10,13 +10,14 @@ import { joinedParts, partShape, partsOf, readerOfPart } from '../program/micro-
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
 import { holdsTensor, stageOfRank } from '../program/rank-stage.js';
 import { programFolder, readProgram } from '../program/reader.js';
+import { assembleShards, cutShard, readerOfShard, readShard } from '../program/shards.js';
 import { AutoparError, byteLength, type ConstantTensor, elementCount } from '../program/values.js';
 import { BACKENDS, type BackendName } from './backend.js';
 import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
 import { actionsOfStage, makeLines, Ranks } from './launch.js';
-import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, TraceSpan } from './messages.js';
+import type { Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep, Shards, TraceSpan } from './messages.js';
 import { withPrivateFolder } from './private-folder.js';
 import { restoreState, saveState } from './saved-state.js';
 import { makeRegions } from './shared-memory.js';
@@ -86,7 +87,7 @@ export interface StepOptions {
 
 /** The shards of a step's inputs, rank by rank. */
 export interface Feeds {
-  readonly byRank: readonly Blocks[];
+  readonly byRank: readonly Shards[];
 }
 
 /** Returns bytes of a whole input, row by row; `rank` is the first of those that hold the shard which they are for. */
@@ -214,7 +215,7 @@ class RunningSession implements Session {
       outputs: Object.fromEntries(
         outputs.map((value) => [
           value.name,
-          this.whole(value.stage, value.tensor, blocksIn(answers, value.tensor), value),
+          this.whole(value.stage, value.tensor, shardsIn(answers, value.tensor), value),
         ]),
       ),
       tensors: this.firstOf(collected, (rank) => steps[rank]?.collected),
@@ -233,19 +234,19 @@ class RunningSession implements Session {
 
   feeds(read: InputReader): Feeds {
     const known = new Map<string, Uint8Array>();
-    const byRank = this.setups.map(({ stageIndex, stage, axes, regions }, rank): Blocks => {
+    const byRank = this.setups.map(({ stageIndex, stage, axes, regions }, rank): Shards => {
       const own = this.program.inputs.filter((value) => value.stage === stageIndex && this.holds(rank, value.tensor));
       return Object.fromEntries(
         own.map((value): [string, readonly Uint8Array[]] => {
           const { layout } = stage.tensors[value.tensor] as ProgramTensor;
-          const reader = readerOfBlock(layout, axes, rank - regions.firstRank);
+          const reader = readerOfShard(layout, axes, rank - regions.firstRank);
           const parts = Array.from({ length: value.microBatches?.count ?? 1 }, (_, part) => {
             // Stages may hold one input in the same layout.
             const key = JSON.stringify([value.name, part, layout, axes, reader]);
             const held = known.get(key);
             // The memory of a rank's inputs is transferred to the rank.
             if (held) return held.slice();
-            const block = readBlock(
+            const shard = readShard(
               readerOfPart(value, part, (offset, length) =>
                 read(value.name, offset, length, reader + regions.firstRank),
               ),
@@ -255,8 +256,8 @@ class RunningSession implements Session {
               axes,
               reader,
             );
-            known.set(key, block);
-            return block;
+            known.set(key, shard);
+            return shard;
           });
           return [value.tensor, parts];
         }),
@@ -268,7 +269,7 @@ class RunningSession implements Session {
   async read(names: readonly string[]): Promise<UnshardedTensors> {
     const places = this.placesOf(names);
     const answers = await this.ranks.ask((rank) => ({ kind: 'read', tensors: places[this.stageOf(rank)] ?? [] }));
-    return this.firstOf(places, (rank) => answers[rank]?.blocks);
+    return this.firstOf(places, (rank) => answers[rank]?.shards);
   }
 
   async write(tensors: UnshardedTensors): Promise<void> {
@@ -277,12 +278,12 @@ class RunningSession implements Session {
     await this.ranks.ask((rank) => {
       const { axes, stage, regions } = this.setups[rank] as RankSetup;
       const own = (places[this.stageOf(rank)] ?? []).filter((name) => this.holds(rank, name));
-      const blocks = own.map((name): [string, readonly Uint8Array[]] => {
+      const shards = own.map((name): [string, readonly Uint8Array[]] => {
         const { shape, dtype, data } = tensors[name] as ConstantTensor;
         const { layout } = stage.tensors[name] as ProgramTensor;
-        return [name, [cutBlock(data, shape, dtype, layout, axes, rank - regions.firstRank)]];
+        return [name, [cutShard(data, shape, dtype, layout, axes, rank - regions.firstRank)]];
       });
-      return { kind: 'write', blocks: Object.fromEntries(blocks) };
+      return { kind: 'write', shards: Object.fromEntries(shards) };
     });
   }
 
@@ -321,7 +322,7 @@ class RunningSession implements Session {
   }
 
   /** The shards of the inputs that one rank of a stage holds, by local tensor. */
-  private feedsOf(rank: number, inputs: UnshardedTensors): Blocks {
+  private feedsOf(rank: number, inputs: UnshardedTensors): Shards {
     const { stageIndex, stage, axes, regions } = this.setups[rank] as RankSetup;
     const feeds: Record<string, readonly Uint8Array[]> = {};
     for (const value of this.program.inputs) {
@@ -331,14 +332,14 @@ class RunningSession implements Session {
       if (value.stage !== stageIndex || !layout || !whole || !this.holds(rank, tensor)) continue;
       const local = rank - regions.firstRank;
       feeds[tensor] = partsOf(value, whole.data).map((part) =>
-        cutBlock(part, partShape(value), dtype, layout, axes, local),
+        cutShard(part, partShape(value), dtype, layout, axes, local),
       );
     }
     return feeds;
   }
 
   /** Inputs without values. */
-  private emptyFeeds(stageIndex: number): Blocks {
+  private emptyFeeds(stageIndex: number): Shards {
     const own = this.program.inputs.filter(({ stage }) => stage === stageIndex);
     return Object.fromEntries(
       own.map(({ tensor, microBatches }) => [
@@ -386,14 +387,14 @@ class RunningSession implements Session {
   /** Whole tensors whose shards ranks returned; one that several stages have under one name is the first's. */
   private firstOf(
     names: readonly (readonly string[])[],
-    blocksOf: (rank: number) => Blocks | undefined,
+    shardsOf: (rank: number) => Shards | undefined,
   ): Record<string, ConstantTensor> {
     const result: Record<string, ConstantTensor> = {};
     for (const [index, own] of names.entries()) {
       const first = this.setups.findIndex(({ stageIndex }) => stageIndex === index);
       for (const name of own)
-        if (!(name in result) && blocksOf(first)?.[name])
-          result[name] = this.whole(index, name, (rank) => blocksOf(rank)?.[name]);
+        if (!(name in result) && shardsOf(first)?.[name])
+          result[name] = this.whole(index, name, (rank) => shardsOf(rank)?.[name]);
     }
     return result;
   }
@@ -404,15 +405,15 @@ class RunningSession implements Session {
   private whole(
     stage: number,
     tensor: string,
-    blocksOf: (rank: number) => readonly Uint8Array[] | undefined,
+    shardsOf: (rank: number) => readonly Uint8Array[] | undefined,
     value?: Program['outputs'][number],
   ): ConstantTensor {
     const { dtype, shape, layout } = this.typeOf(stage, tensor);
     const own = [...this.setups.keys()].filter((rank) => this.stageOf(rank) === stage);
     const axes = this.setups[own[0] ?? 0]?.axes ?? [];
     const parts = Array.from({ length: value?.microBatches?.count ?? 1 }, (_, part) =>
-      assembleBlocks(
-        own.map((rank) => blocksOf(rank)?.[part]),
+      assembleShards(
+        own.map((rank) => shardsOf(rank)?.[part]),
         shape,
         dtype,
         layout,
@@ -428,8 +429,8 @@ class RunningSession implements Session {
 /** Names that a message lists at most. */
 const SHOWN = 8;
 
-function blocksIn(answers: readonly RankAnswer[], tensor: string): (rank: number) => readonly Uint8Array[] | undefined {
-  return (rank) => answers[rank]?.blocks[tensor];
+function shardsIn(answers: readonly RankAnswer[], tensor: string): (rank: number) => readonly Uint8Array[] | undefined {
+  return (rank) => answers[rank]?.shards[tensor];
 }
 
 function setUp(

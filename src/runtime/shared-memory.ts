@@ -3,28 +3,28 @@
  *
  * Every rank has a region of shared memory with its slots, and per slot three counters that only it advances:
  *
- *     published   its block for use number u is in the slot
+ *     published   its input for use number u is in the slot
  *     reduced     its chunk of a large all-reduce is done
- *     read        it has read all blocks of use u
+ *     read        it has read all inputs of use u
  *
  * A use of a slot is: wait until those who read the previous use have read it; copy in; published = u. Then: wait until
  * all members have published u; combine; read = u. So nobody overwrites what a slower rank still reads, and no rank waits
  * for one that is not in its group.
  *
- * A large all-reduce is done by chunks: member k reduces chunk k of all blocks into its own slot (only it reads that
- * chunk of it), sets `reduced`, and all members copy the chunks out. All blocks are combined in member order, so that all ranks
+ * A large all-reduce is done by chunks: member k reduces chunk k of all inputs into its own slot (only it reads that
+ * chunk of it), sets `reduced`, and all members copy the chunks out. All inputs are combined in member order, so that all ranks
  * get the same bits either way.
  *
- * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. For a broadcast, the
- * first one's block is the only one.
+ * Members of a reduce write their inputs to the first one's slot, one behind the other; it alone reads them. For a broadcast, the
+ * first one's input is the only one.
  *
  * For an all-to-all of filled and empty rows, members find the slices for them one behind the other, each packed
  * where that makes it shorter (filled-rows.ts).
  *
- * Between stages blocks travel as messages, for a sender must not wait for its receiver.
+ * Between stages tensors travel as messages, for a sender must not wait for its receiver.
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
-import { reduceBlocks } from '../program/reduce.js';
+import { reduceElementwise } from '../program/reduce.js';
 import { byteLength } from '../program/values.js';
 import { combine, sliceFor } from './combine.js';
 import type { Control } from './control.js';
@@ -98,31 +98,31 @@ export class SharedMemoryTransport implements Transport {
     );
   }
 
-  start(call: CollectiveCall, block: Uint8Array): number {
+  start(call: CollectiveCall, input: Uint8Array): number {
     const { slot } = call;
     const use = (this.uses[slot] ?? 0) + 1;
     for (const reader of this.readers[slot] ?? []) this.await(reader, slot, READ, use - 1);
-    const sent = this.hand(call, block);
+    const sent = this.hand(call, input);
     this.uses[slot] = use;
     this.readers[slot] = readersOf(call);
     this.advance(slot, PUBLISHED, use);
     return sent;
   }
 
-  /** Copies this rank's block into its slot; gives the bytes that it sends. */
-  private hand(call: CollectiveCall, block: Uint8Array): number {
+  /** Copies this rank's input into its slot; gives the bytes that it sends. */
+  private hand(call: CollectiveCall, input: Uint8Array): number {
     if (!gives(call)) return bytesSent(call);
-    const own = this.blockOf(call, call.member);
+    const own = this.inputOf(call, call.member);
     const { collective, dtype, members, member, slot } = call;
     if (collective.kind !== 'all-to-all' || !collective.filled || members.length > MOST_PACKED) {
-      own.set(block);
+      own.set(input);
       return bytesSent(call);
     }
     const width = byteLength(dtype, collective.filled);
-    const bytes = block.byteLength / members.length;
+    const bytes = input.byteLength / members.length;
     let [sent, packed] = [0, 0];
     for (const other of members.keys()) {
-      const slice = sliceFor(collective, dtype, block, members.length, other);
+      const slice = sliceFor(collective, dtype, input, members.length, other);
       const place = own.subarray(other * bytes, (other + 1) * bytes);
       const fewer = other === member ? null : packRows(slice, width, place);
       if (fewer === null) place.set(slice);
@@ -134,12 +134,12 @@ export class SharedMemoryTransport implements Transport {
   }
 
   /** The slices that members have for this rank, where they may have been packed. */
-  private slices({ collective, dtype, members, member, slot }: CollectiveCall, blocks: readonly Uint8Array[]) {
+  private slices({ collective, dtype, members, member, slot }: CollectiveCall, inputs: readonly Uint8Array[]) {
     if (collective.kind !== 'all-to-all' || !collective.filled || members.length > MOST_PACKED) return undefined;
     const width = byteLength(dtype, collective.filled);
-    return blocks.map((block, index) => {
-      const bytes = block.byteLength / members.length;
-      const slice = block.subarray(member * bytes, (member + 1) * bytes);
+    return inputs.map((input, index) => {
+      const bytes = input.byteLength / members.length;
+      const slice = input.subarray(member * bytes, (member + 1) * bytes);
       const packed = Atomics.load(this.counters, this.index(members[index] ?? -1, slot, PACKED));
       return ((packed >> member) & 1) === 1 ? unpackRows(slice, width, bytes) : slice;
     });
@@ -154,18 +154,18 @@ export class SharedMemoryTransport implements Transport {
     }
     const givers = call.collective.kind === 'broadcast' ? call.members.slice(0, 1) : call.members;
     for (const member of givers) this.await(member, slot, PUBLISHED, use);
-    const blocks = givers.map((_, member) => this.blockOf(call, member));
+    const inputs = givers.map((_, member) => this.inputOf(call, member));
     if (call.collective.kind === 'all-reduce' && call.inputBytes >= CHUNKED_BYTES) {
-      this.reduceByChunks(call, call.collective.reduction, blocks, use, result);
+      this.reduceByChunks(call, call.collective.reduction, inputs, use, result);
     } else {
-      combine(call.collective, call.dtype, blocks, call.member, result, this.slices(call, blocks));
+      combine(call.collective, call.dtype, inputs, call.member, result, this.slices(call, inputs));
     }
     this.advance(slot, READ, use);
   }
 
-  send({ label, peer }: TransferCall, block: Uint8Array): void {
+  send({ label, peer }: TransferCall, tensor: Uint8Array): void {
     const line = this.line(peer);
-    const bytes = block.slice();
+    const bytes = tensor.slice();
     line.port.postMessage({ label, bytes } satisfies Parcel, [bytes.buffer as ArrayBuffer]);
     Atomics.add(line.sent, 0, 1);
     Atomics.notify(line.sent, 0);
@@ -193,35 +193,35 @@ export class SharedMemoryTransport implements Transport {
   private reduceByChunks(
     call: CollectiveCall,
     reduction: 'sum' | 'max' | 'min',
-    blocks: readonly Uint8Array[],
+    inputs: readonly Uint8Array[],
     use: number,
     result: Uint8Array,
   ): void {
     const { members, member, dtype, slot } = call;
     const size = byteLength(dtype, 1);
     const elements = call.inputBytes / size;
-    const chunk = (index: number, block: Uint8Array) =>
-      block.subarray(
+    const chunk = (index: number, input: Uint8Array) =>
+      input.subarray(
         boundary(elements, members.length, index) * size,
         boundary(elements, members.length, index + 1) * size,
       );
-    reduceBlocks(
+    reduceElementwise(
       dtype,
       reduction,
-      blocks.map((block) => chunk(member, block)),
+      inputs.map((input) => chunk(member, input)),
       chunk(member, result),
     );
-    chunk(member, blocks[member] as Uint8Array).set(chunk(member, result));
+    chunk(member, inputs[member] as Uint8Array).set(chunk(member, result));
     this.advance(slot, REDUCED, use);
     for (const [index, other] of members.entries()) {
       if (index === member) continue;
       this.await(other, slot, REDUCED, use);
-      chunk(index, result).set(chunk(index, blocks[index] as Uint8Array));
+      chunk(index, result).set(chunk(index, inputs[index] as Uint8Array));
     }
   }
 
-  /** Where a member's block is. */
-  private blockOf({ collective, members, slot, inputBytes }: CollectiveCall, member: number): Uint8Array {
+  /** Where a member's input is. */
+  private inputOf({ collective, members, slot, inputBytes }: CollectiveCall, member: number): Uint8Array {
     const isReduce = collective.kind === 'reduce';
     const rank = members[isReduce ? 0 : member] ?? -1;
     const { firstRank, regions, offsets } = this.shared;
@@ -287,7 +287,7 @@ function boundary(elements: number, count: number, index: number): number {
   return Math.floor((elements * index) / count);
 }
 
-/** The members that read this rank's block: for a reduce the first member alone. */
+/** The members that read this rank's input: for a reduce the first member alone. */
 function readersOf({ collective, members }: CollectiveCall): readonly number[] {
   return collective.kind === 'reduce' ? members.slice(0, 1) : members;
 }

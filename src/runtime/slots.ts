@@ -85,14 +85,14 @@ function isAhead(instruction: Instruction): instruction is StartInstruction & { 
   return instruction.kind === 'start' && instruction.last === true;
 }
 
-/** Bytes of a rank's collective buffer: its block; of a reduce all members' on the first rank; of a broadcast only there. */
+/** Bytes of a rank's collective buffer: its input; of a reduce all members' on the first rank; of a broadcast only there. */
 function bytesOn(stage: ProgramStage, axes: readonly ProgramAxis[], rank: number, start: StartInstruction): number {
   const { collective, axes: over, input, output } = start;
   const takesPart = holdsTensor(stage, axes, rank, input) || holdsTensor(stage, axes, rank, output);
   const tensor = stage.tensors[input];
   if (!tensor || !takesPart) return 0;
-  const block = byteLength(tensor.dtype, elementCount(tensor.localShape));
-  if (collective.kind !== 'reduce' && collective.kind !== 'broadcast') return block;
+  const bytes = byteLength(tensor.dtype, elementCount(tensor.localShape));
+  if (collective.kind !== 'reduce' && collective.kind !== 'broadcast') return bytes;
   if (shardIndex(axes, over, rank) !== 0) return 0;
-  return collective.kind === 'reduce' ? shardCount(axes, over) * block : block;
+  return collective.kind === 'reduce' ? shardCount(axes, over) * bytes : bytes;
 }

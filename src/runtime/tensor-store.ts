@@ -8,13 +8,13 @@ import type { Program, ProgramStage } from '../program/program.js';
 import { AutoparError, type Lifetime, type OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
 import { BufferPool } from './buffer-pool.js';
-import { DiskBlock, type DiskFile } from './disk-file.js';
+import { type DiskFile, FileRange } from './disk-file.js';
 import { tensorBytes, tensorOf } from './stage-tensors.js';
 
 export type Memory = 'device' | OuterMemory;
 
 /** The holder of a tensor's value. */
-type Holder<Tensor> = Tensor | DiskBlock;
+type Holder<Tensor> = Tensor | FileRange;
 
 /** Memory from which a buffer was taken. */
 interface Buffer {
@@ -39,7 +39,7 @@ export class TensorStore<Tensor extends object> {
   /** To be read when the step is over: their values as they were made last, by name. */
   private kept = new Map<string, Holder<Tensor> | null>();
   /** Memory of freed tensors whose values are still to be read. */
-  private withheld: (Buffer | DiskBlock)[] = [];
+  private withheld: (Buffer | FileRange)[] = [];
   private readonly live: Record<Memory, number> = { device: 0, host: 0, disk: 0 };
   private readonly most: Record<Memory, number> = { device: 0, host: 0, disk: 0 };
   private microBatch: number | null = null;
@@ -87,7 +87,7 @@ export class TensorStore<Tensor extends object> {
   get(name: string): Tensor {
     const holder = this.find(name);
     if (holder === undefined) throw new Error(`tensor ${name} is absent`);
-    if (holder instanceof DiskBlock) throw new Error(`tensor ${name} is on disk`);
+    if (holder instanceof FileRange) throw new Error(`tensor ${name} is on disk`);
     return holder;
   }
 
@@ -131,7 +131,7 @@ export class TensorStore<Tensor extends object> {
     const { rank } = this.options;
     return new AutoparError(
       error.code,
-      error.exit,
+      'noPlan',
       `rank ${rank} cannot compute tensor ${name} of ${tensorBytes(this.stage, name)} bytes beside the ` +
         `${this.live.device} that it holds: ${error.message}`,
       { ...error.where, tensor: name },
@@ -182,7 +182,7 @@ export class TensorStore<Tensor extends object> {
     if (holder === undefined) throw new Error(`tensor ${name} is absent`);
     const bytes = this.valueIn(name, holder);
     change(bytes);
-    if (holder instanceof DiskBlock) this.options.disk?.overwrite(name, holder, bytes);
+    if (holder instanceof FileRange) this.options.disk?.overwrite(name, holder, bytes);
   }
 
   /** Records a temporary peak: bytes held for a moment in a memory in addition to its live bytes. */
@@ -249,14 +249,14 @@ export class TensorStore<Tensor extends object> {
   }
 
   private valueIn(name: string, holder: Holder<Tensor>): Uint8Array {
-    if (!(holder instanceof DiskBlock)) return this.backend.bytes(holder);
+    if (!(holder instanceof FileRange)) return this.backend.bytes(holder);
     const bytes = new Uint8Array(holder.bytes);
     this.readInto(name, holder, bytes);
     return bytes;
   }
 
   private readInto(name: string, holder: Holder<Tensor>, bytes: Uint8Array): void {
-    if (holder instanceof DiskBlock) this.options.disk?.read(name, holder, bytes);
+    if (holder instanceof FileRange) this.options.disk?.read(name, holder, bytes);
     else bytes.set(this.backend.bytes(holder));
   }
 
@@ -266,14 +266,14 @@ export class TensorStore<Tensor extends object> {
   }
 
   private release(name: string, holder: Holder<Tensor>): void {
-    const memory = holder instanceof DiskBlock ? holder : this.buffers.get(holder);
+    const memory = holder instanceof FileRange ? holder : this.buffers.get(holder);
     if (!memory) return;
     if (this.kept.get(name) === holder) this.withheld.push(memory);
     else this.giveBack(memory);
   }
 
-  private giveBack(memory: Buffer | DiskBlock): void {
-    if (memory instanceof DiskBlock) this.options.disk?.release(memory);
+  private giveBack(memory: Buffer | FileRange): void {
+    if (memory instanceof FileRange) this.options.disk?.release(memory);
     else memory.pool.giveBack(memory.bytes);
   }
 

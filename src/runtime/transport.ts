@@ -32,24 +32,24 @@ export interface TransferCall {
 
 export interface Transport {
   /**
-   * Publishes this rank's block, if it `gives` one, and returns how many bytes it sent. The block may be changed or freed as soon
+   * Publishes this rank's input, if it `gives` one, and returns how many bytes it sent. The input may be changed or freed as soon
    * as this returns.
    */
-  readonly start: (call: CollectiveCall, block: Uint8Array) => number;
+  readonly start: (call: CollectiveCall, input: Uint8Array) => number;
   /**
    * Blocks until the members have started from which this rank's result comes, and writes it (all of `call.outputBytes`) to
    * `result`, if it `takes` one.
    */
   readonly wait: (call: CollectiveCall, result: Uint8Array) => void;
   /** Sends a tensor to a rank of another stage; never blocks on the receiver. */
-  readonly send: (call: TransferCall, block: Uint8Array) => void;
+  readonly send: (call: TransferCall, tensor: Uint8Array) => void;
   /** Blocks until the tensor has come. Tensors of one name arrive in the order sent. */
   readonly receive: (call: TransferCall) => Uint8Array;
   /** Milliseconds that this rank has been blocked in all of the above so far. */
   readonly blocked: () => number;
 }
 
-/** Whether this rank's block is part of the members' results: for a broadcast only the first one's. */
+/** Whether this rank's input is part of the members' results: for a broadcast only the first one's. */
 export function gives({ collective, member }: CollectiveCall): boolean {
   return collective.kind !== 'broadcast' || member === 0;
 }
@@ -61,8 +61,8 @@ export function takes({ collective, member }: CollectiveCall): boolean {
 
 /**
  * Bytes that one rank sends at most for a collective over `members` ranks, by the usual formulas for ring algorithms:
- * 2(n−1)/n of the block for an all-reduce, (n−1)/n of the whole array for gather, scatter and all-to-all. For a reduce and a
- * broadcast, the blocks that pass between it and others: n−1 at the first rank, one at each other.
+ * 2(n−1)/n of the input for an all-reduce, (n−1)/n of the whole array for gather, scatter and all-to-all. For a reduce and a
+ * broadcast, the inputs that pass between it and others: n−1 at the first rank, one at each other.
  */
 export function bytesSent(call: CollectiveCall): number {
   const share = (call.members.length - 1) / call.members.length;

@@ -50,7 +50,7 @@ interface Standing {
   readonly looks: number;
 }
 
-/** Looks at the control block every LOOK_MILLISECONDS. */
+/** Looks at the control buffer every LOOK_MILLISECONDS. */
 export class StallWatch {
   private readonly last: { progress: number; seconds: number }[];
   /** By rank, looks in vain when no rank had made progress for the first time; null where one just has. */

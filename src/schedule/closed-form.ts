@@ -1,10 +1,11 @@
 /**
  * @file How long a schedule takes, in one formula: for choices that are too many to simulate. `closedFormSeconds` is exact
  * for equal stages; where stages differ or results take time to travel `pipelineSeconds` is near, and `simulate` exact.
- * Interleaved zero-bubble and ZB-V, whose gaps are filled step by step, have no formula: both functions simulate them.
+ * Interleaved zero-bubble and ZB-V, whose gaps are filled step by step, have no formula: `closedFormSeconds` simulates them, and
+ * `pipelineSeconds` gives them the waiting of interleaved 1F1B and 1F1B that zero-bubble leaves.
  */
 import { makeSchedule } from './make-schedule.js';
-import type { ActionPhase, ScheduleKind, ScheduleRequest } from './schedule.js';
+import { type ActionPhase, interleaves, type ScheduleKind, type ScheduleRequest, splitsBackward } from './schedule.js';
 import { simulate } from './simulate.js';
 
 /** Seconds of one micro-batch on one stage (all its chunks). */
@@ -33,12 +34,7 @@ export interface StageSeconds {
 export function closedFormSeconds(request: ScheduleRequest, seconds: StageSeconds): number {
   const { kind, stages, microBatches, virtualStages = 1, training = true } = request;
   const { forward, backward, weightGradient } = seconds;
-  if (!hasFormula(kind))
-    return simulatedSeconds(
-      request,
-      Array.from({ length: stages }, () => seconds),
-      STILL,
-    );
+  if (!hasFormula(kind)) return simulatedSeconds(request, seconds);
   if (!training) return microBatches * forward + ((stages - 1) * forward) / virtualStages;
   const one = forward + backward;
   const filling = Math.min(forward, backward - weightGradient, weightGradient);
@@ -66,20 +62,15 @@ export interface Travel {
   readonly blocks: boolean;
 }
 
-const STILL: Travel = { seconds: 0, blocks: false };
-
 /** Seconds of the schedule itself, in time linear in its actions. */
-function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
-  const schedule = makeSchedule({ ...request, stages: stages.length });
-  const compute = (stage: number, _chunk: number, phase: ActionPhase): number => {
-    const { forward, backward, weightGradient } = stages[stage] as StageSeconds;
-    const whole = {
-      ...{ forward, backward },
-      ...{ 'input-gradient': backward - weightGradient, 'weight-gradient': weightGradient },
-    };
-    return whole[phase] / schedule.virtualStages;
+function simulatedSeconds(request: ScheduleRequest, { forward, backward, weightGradient }: StageSeconds): number {
+  const schedule = makeSchedule(request);
+  const whole: Readonly<Record<ActionPhase, number>> = {
+    ...{ forward, backward },
+    ...{ 'input-gradient': backward - weightGradient, 'weight-gradient': weightGradient },
   };
-  return simulate(schedule, { compute, transfer: () => travel.seconds, sendingBlocks: travel.blocks }).makespan;
+  const compute = (_stage: number, _chunk: number, phase: ActionPhase) => whole[phase] / schedule.virtualStages;
+  return simulate(schedule, { compute, transfer: () => 0 }).makespan;
 }
 
 /**
@@ -93,15 +84,14 @@ function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSecond
  *     after its last forward      the backwards left, or the last micro-batch's way there and back; then on through the
  *                                 earlier stages
  *
- * and takes the most of them. Where results take no time to travel every one is a lower bound, except for zero-bubble; a
+ * and takes the most of them. Where results take no time to travel every one is a lower bound, except for a split backward; a
  * simulation may hide a part of travel. The largest is the schedule's length for equal stages, and
- * within a few per cent where they differ (`test/schedule/closed-form.test.ts`). Zero-bubble keeps the share of 1F1B's waiting
- * that it has for stages equal to the slowest.
+ * within a few per cent where they differ (`test/schedule/closed-form.test.ts`). A split backward keeps the share of 1F1B's
+ * waiting that zero-bubble has for stages equal to the slowest.
  */
 export function pipelineSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
   const { kind, microBatches: m, training = true } = request;
-  if (!hasFormula(kind)) return simulatedSeconds(request, stages, travel);
-  const v = kind === 'interleaved-1f1b' ? (request.virtualStages ?? 1) : 1;
+  const v = interleaves(kind) ? (request.virtualStages ?? 1) : 1;
   const hop = travel.seconds;
   const p = stages.length;
   if (kind === 'naive') return m * (totalOf(stages) + (training ? 2 : 1) * (p - 1) * hop);
@@ -123,7 +113,7 @@ export function pipelineSeconds(request: ScheduleRequest, stages: readonly Stage
       : forwards;
   }
   const bound = alternatingSeconds(stages, m, v, travel);
-  if (kind !== 'zero-bubble' || p === 1) return bound;
+  if (!splitsBackward(kind) || p === 1) return bound;
   const slowest = stages.reduce((most, stage) => (oneOf(stage) > oneOf(most) ? stage : most));
   const busy = m * oneOf(slowest);
   const waits = (of: ScheduleKind) => closedFormSeconds({ ...request, kind: of, stages: p }, slowest) - busy;

@@ -3,7 +3,7 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { ORDERS } from './orders.js';
-import { phasesOf, type Schedule, type ScheduleKind, type ScheduleRequest, splitsBackward } from './schedule.js';
+import { interleaves, phasesOf, type Schedule, type ScheduleRequest, splitsBackward } from './schedule.js';
 
 /**
  * The schedule of a kind.
@@ -33,7 +33,7 @@ export function checkRequest({ kind, stages, microBatches, virtualStages }: Requ
     if (Number.isInteger(value) && value >= 1) continue;
     throw refused(`${value} is not a number of ${what}`, 'give a positive whole number');
   }
-  const isInterleaved = INTERLEAVED.has(kind);
+  const isInterleaved = interleaves(kind);
   const plain = splitsBackward(kind) ? 'zero-bubble' : '1f1b';
   if (kind === 'zbv' && virtualStages !== 2) {
     throw refused(
@@ -64,9 +64,6 @@ export function checkRequest({ kind, stages, microBatches, virtualStages }: Requ
     );
   }
 }
-
-/** Kinds that take p micro-batches through each of a stage's chunks in turn. */
-const INTERLEAVED: ReadonlySet<ScheduleKind> = new Set(['interleaved-1f1b', 'interleaved-zero-bubble']);
 
 function checkLength({ kind, stages, microBatches, virtualStages, training }: Required<ScheduleRequest>): void {
   const actions = stages * microBatches * virtualStages * phasesOf({ kind, training }).length;

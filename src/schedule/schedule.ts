@@ -68,6 +68,18 @@ export function splitsBackward(kind: ScheduleKind): boolean {
 
 const SPLIT: ReadonlySet<ScheduleKind> = new Set(['zero-bubble', 'interleaved-zero-bubble', 'zbv']);
 
+/** Whether a kind takes p micro-batches through each of a stage's chunks in turn. */
+export function interleaves(kind: ScheduleKind): boolean {
+  return INTERLEAVED.has(kind);
+}
+
+const INTERLEAVED: ReadonlySet<ScheduleKind> = new Set(['interleaved-1f1b', 'interleaved-zero-bubble']);
+
+/** The fewest chunks of a stage. */
+export function fewestChunks(kind: ScheduleKind): number {
+  return kind === 'zbv' || interleaves(kind) ? 2 : 1;
+}
+
 /** The phases that a schedule runs each micro-batch through, in their order. */
 export function phasesOf({ kind, training }: Pick<Schedule, 'kind' | 'training'>): readonly ActionPhase[] {
   if (!training) return ['forward'];

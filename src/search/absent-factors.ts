@@ -3,7 +3,6 @@
  * experts.
  */
 import { BLOCK_DOMAIN } from '../ir/blocks/block.js';
-import { blockKindOf } from '../ir/blocks/block-kinds.js';
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
@@ -112,7 +111,7 @@ function refuseStates(graph: Graph, sp: number): void {
 
 /**
  * @param spOf over how many ranks an operator's sequence is sharded
- * @throws AutoparError `degree-does-not-fit` (usage) for a ring over an attention that cannot take its keys in blocks
+ * @throws AutoparError `degree-does-not-fit` (usage) for a ring over an attention that cannot take its keys in chunks
  */
 export function refuseRing(graph: Graph, factsOf: OperatorFactsOf, spOf: (node: Node) => number): void {
   for (const node of graph.nodes) {
@@ -121,20 +120,20 @@ export function refuseRing(graph: Graph, factsOf: OperatorFactsOf, spOf: (node: 
     const { view, families } = factsOf(node);
     const rule = ruleOf(view);
     const sequences = [...families.factors.sequence];
-    const family = entryOf(node.op, node.domain)?.family ?? 'other';
-    // A standalone attention operator has no blockwise form: those that plain operators can express were rewritten before.
-    const isOperator = blockKindOf(node) === 'Attention' && node.domain !== BLOCK_DOMAIN;
+    const { family, block } = operatorEntry(node);
+    // A standalone attention operator takes no chunks of keys: those that plain operators can express were rewritten before.
+    const isOperator = block === 'Attention' && node.domain !== BLOCK_DOMAIN;
     if (!isOperator && (sequences.length < 2 || !ATTENDING.has(family))) continue;
     if (!sequences.some((name) => rule.factors.get(name)?.streams))
       throw doesNotFit(
-        `--sp-method ring streams blocks of keys and values, and ${node.op} ${node.name} needs all of them at once`,
+        `--sp-method ring streams chunks of keys and values, and ${node.op} ${node.name} needs all of them at once`,
         'take --sp-method gather, or --sp-method ulysses',
         node.name,
       );
     const sizes = sequences.map((name) => rule.factors.get(name)?.size ?? sp);
     if (sizes.some((size) => size < sp))
       throw doesNotFit(
-        `--sp-method ring gives every rank a block of keys, and --sp ${sp} is more than the ${Math.min(...sizes)} ` +
+        `--sp-method ring gives every rank a chunk of keys, and --sp ${sp} is more than the ${Math.min(...sizes)} ` +
           `positions of ${node.name}`,
         `take --sp ${Math.min(...sizes)} at most, or --sp-method gather`,
         node.name,

@@ -3,8 +3,7 @@
  * The result is lowered, checked and priced like any other plan; its distance from the best plan is not known.
  */
 import { priceGraph } from '../cost-model/predict.js';
-import { stepPrice } from '../cost-model/price.js';
-import { reshardBound } from '../cost-model/reshard-bound.js';
+import { resharderOn } from '../cost-model/resharder-on.js';
 import { originalTensors, withoutClones } from '../ir/autodiff/recompute.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
@@ -21,7 +20,7 @@ import {
 } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { type Propagation, propagate } from '../sharding-propagation/propagation/propagate.js';
-import { makeResharder, type Resharder } from '../sharding-propagation/resharding.js';
+import type { Resharder } from '../sharding-propagation/resharding.js';
 import { operandLayouts, REPLICATED } from '../sharding-propagation/strategy.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import { readersByTensor } from '../strategy/readers.js';
@@ -65,8 +64,7 @@ export const BY_PROPAGATION: Completion = {
   mode: 'sharding_propagation',
   solve: (graph, mesh, cluster, { pins, pinned, factsOf, allToAll }) => {
     const propagation = propagate(withoutClones(graph), mesh, pins);
-    const price = stepPrice(cluster, mesh);
-    const resharder = makeResharder(mesh, price, reshardBound(cluster, mesh, price), { allToAll });
+    const resharder = resharderOn(cluster, mesh, allToAll);
     const assignment = propagatedAssignment(graph, mesh, propagation, resharder);
     const cost = priceGraph(partition(graph, assignment, resharder), cluster);
     const exceptions = graph.nodes

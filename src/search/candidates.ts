@@ -428,27 +428,31 @@ function plainly(placement: AxisPlacement): Strategy {
   return { ...placement, partialOperands: null, pending: { kind: 'none' } };
 }
 
-/** The placement alone, and with partial sums passed through over axes that shard no factor. */
+/**
+ * The placement alone, and with partial sums passed through over axes that shard no factor; of an axis that experts are spread
+ * over, over the part beside them: their gradients are partial over it.
+ */
 function partialOperandVariants(
   placement: AxisPlacement,
   request: CandidateRequest,
   linear: readonly (readonly number[])[],
 ): readonly Strategy[] {
   const used = new Set(Object.values(placement.axes).flat());
-  const idle = request.mesh.axes.filter((axis) => axis.size > 1 && axis.subAxes.every((sub) => !used.has(sub.name)));
+  const unused = axisParts(request.mesh, true).filter(
+    ({ size, subAxes }) => size > 1 && subAxes.every(({ name }) => !used.has(name)),
+  );
+  const idle = request.mesh.axes.flatMap(({ name }) => {
+    const own = unused.filter(({ axis }) => axis === name);
+    return own.length > 0 ? [own.flatMap((part) => part.subAxes.map((sub) => sub.name))] : [];
+  });
   const plain = plainly(placement);
   const sets = linear
     .map((operands, set) => ({ operands: operands.filter((operand) => request.view.inputs[operand] != null), set }))
     .filter(({ operands }) => operands.some((operand) => !request.weights[operand]));
-  const idleGroups = [...idle.map((axis) => [axis]), ...(idle.length > 1 ? [idle] : [])];
+  const idleGroups = idle.length > 1 ? [...idle, idle.flat()] : idle;
   return [
     plain,
-    ...sets.flatMap(({ set }) =>
-      idleGroups.map((group): Strategy => {
-        const names = group.flatMap((axis) => axis.subAxes.map((sub) => sub.name));
-        return { ...plain, partialOperands: { set, axes: names } };
-      }),
-    ),
+    ...sets.flatMap(({ set }) => idleGroups.map((axes): Strategy => ({ ...plain, partialOperands: { set, axes } }))),
   ];
 }
 

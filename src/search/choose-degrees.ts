@@ -26,10 +26,12 @@ import { bytesWritten, multipleWritten, timesWritten } from './figures.js';
 import type { PipelinedGraph } from './pipeline/pipeline.js';
 import { withSentLayouts } from './pipeline/sent-layouts.js';
 import { type ComparedAlternative, FASTEST, type Preferences, preferred } from './preference.js';
+import type { UsedMode } from './search-mode.js';
 import { usedDataAxes } from './zero.js';
 
 /** One combination of degrees, solved. */
 export interface SolvedDegrees extends Completed {
+  readonly mode: UsedMode;
   readonly degrees: MeshDegrees;
 }
 

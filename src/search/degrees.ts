@@ -35,7 +35,7 @@ export function batchSize(graph: Graph): number | undefined {
 export function degreesOf(devices: number, pins: Pins, batch: number | undefined, microBatches = 1): PossibleDegrees {
   checkPins(devices, pins);
   if (pins.dp !== undefined && batch !== undefined && batch % pins.dp !== 0)
-    throw batchError(pins.dp, batch, microBatches);
+    throw batchError(pins.dp, { devices, pins, batch, microBatches });
   const { sp = 1, ep = 1 } = pins;
   const asked = { ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) };
   const ranks = devices / sp;
@@ -53,7 +53,8 @@ export function degreesOf(devices: number, pins: Pins, batch: number | undefined
   }
   const [other] = rejected;
   if (tried.length === 0 && other && (other.degrees.dp * sp) % ep !== 0) throw expertsError(other.degrees, ep);
-  if (tried.length === 0) throw batchError(rejected[0]?.degrees.dp ?? 1, batch ?? 1, microBatches);
+  if (tried.length === 0)
+    throw batchError(rejected[0]?.degrees.dp ?? 1, { devices, pins, batch: batch ?? 1, microBatches });
   return { tried, rejected };
 }
 
@@ -77,13 +78,14 @@ function checkPins(devices: number, pins: Pins): void {
   const exact = pins.dp !== undefined && pins.tp !== undefined;
   if (exact ? product === devices : devices % product === 0) return;
   const text = given.map(({ axis, size }) => `${axis} ${size}`).join(' · ');
+  const needed = exact ? product : Math.ceil(devices / product) * product;
   throw new AutoparError(
     'degrees-do-not-match-devices',
     'usage',
     exact ? `${text} is ${product}, but there are ${devices} devices` : `${text} does not divide ${devices} devices`,
     {},
-    `devices = pp · dp${(pins.sp ?? 1) > 1 ? ' · sp' : ''} · tp: leave out --devices, or give --devices ` +
-      `${exact ? product : Math.ceil(devices / product) * product}`,
+    `devices = pp · dp${(pins.sp ?? 1) > 1 ? ' · sp' : ''} · tp: give degrees that ` +
+      `${exact ? 'multiply to' : 'divide'} them, or --devices ${needed}; with --cluster, a cluster of ${needed}`,
   );
 }
 
@@ -101,7 +103,14 @@ function expertsError(degrees: MeshDegrees, ep: number): AutoparError {
   );
 }
 
-function batchError(dp: number, batch: number, microBatches: number): AutoparError {
+interface Sharing {
+  readonly devices: number;
+  readonly pins: Pins;
+  readonly batch: number;
+  readonly microBatches: number;
+}
+
+function batchError(dp: number, { devices, pins, batch, microBatches }: Sharing): AutoparError {
   const multiple = Math.ceil(batch / dp) * dp * microBatches;
   const part = microBatches > 1 ? `micro-batch of ${batch} (${microBatches} of them)` : `batch of ${batch}`;
   return new AutoparError(
@@ -109,12 +118,16 @@ function batchError(dp: number, batch: number, microBatches: number): AutoparErr
     'noPlan',
     `dp ${dp} does not divide the ${part}`,
     {},
-    `rebuild the model at another batch with --global-batch ${multiple}, or use --dp ${divisorAtMost(batch, dp)}`,
+    `rebuild the model at another batch with --global-batch ${multiple}, or use ${otherDp(dp, devices, pins, batch)}`,
   );
 }
 
-/** The largest divisor of `value` that is at most `limit`. */
-function divisorAtMost(value: number, limit: number): number {
-  for (let divisor = Math.min(value, limit); divisor > 1; divisor--) if (value % divisor === 0) return divisor;
-  return 1;
+/** The largest dp below that divides the batch, on these devices unless that is 1; a tp that was given changes with it. */
+function otherDp(dp: number, devices: number, { sp = 1, ep = 1, tp }: Pins, batch: number): string {
+  const ranks = devices / sp;
+  const smaller = Array.from({ length: dp }, (_, index) => dp - index).filter((other) => batch % other === 0);
+  const here = smaller.find((other) => ranks % other === 0 && (other * sp) % ep === 0) ?? 1;
+  const [elsewhere = 1] = smaller;
+  if (here === 1 && elsewhere > 1) return `--dp ${elsewhere} on fewer devices`;
+  return `--dp ${here}${tp === undefined ? '' : ` --tp ${ranks / here}`}`;
 }

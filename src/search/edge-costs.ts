@@ -7,6 +7,8 @@
  * again. When everything it uses is exact, its cost is real and no assignment is cheaper: all other table entries are lower
  * bounds on their prices.
  */
+
+import { madeOnce } from '../ir/remembered.js';
 import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
 import type { LeastCost, Resharder } from '../sharding-propagation/resharding.js';
 import type { CostTable } from '../solver/problem.js';
@@ -149,11 +151,8 @@ export class EdgeCosts {
   private pair(from: Layout, to: Layout, shape: readonly number[], bits: number): LayoutPair {
     const keys = [layoutKey(from), layoutKey(to)] as const;
     const key = `${keys[0]}>${keys[1]}#${bits}`;
-    const known = this.pairs.get(key);
-    if (known) return known;
-    const equal = keys[0] === keys[1];
-    const pair = { from, to, shape, bits, cost: equal ? 0 : this.bound(from, to, shape, bits), exact: equal };
-    this.pairs.set(key, pair);
-    return pair;
+    const exact = keys[0] === keys[1];
+    const cost = () => (exact ? 0 : this.bound(from, to, shape, bits));
+    return madeOnce(this.pairs, key, () => ({ from, to, shape, bits, cost: cost(), exact }));
   }
 }

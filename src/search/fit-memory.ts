@@ -239,7 +239,8 @@ class FittingMesh {
           const found = this.exactly(answer.states);
           solution = { ...(solution && solution.cost <= found.cost ? solution : found), bound };
         }
-        if (deadline.isOver()) return { found: solution, bound };
+        // What is proven needs no greater effort.
+        if (deadline.isOver() || (isExact && solution && solution.cost <= bound)) return { found: solution, bound };
         if (isExact) break;
       }
     }

@@ -17,7 +17,9 @@
 import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
+import { makersOf } from '../ir/makers-and-readers.js';
 import { isStateWeight } from '../ir/passes/state-weights.js';
+import { madeOnce } from '../ir/remembered.js';
 import { typeKey } from '../ir/structure-key.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
@@ -109,9 +111,7 @@ class Building {
   ) {
     this.readersOf = readersByTensor(graph);
     this.nodeOf = new Map(graph.nodes.map((node) => [node.name, node]));
-    this.makerOf = new Map(
-      graph.nodes.flatMap((node) => node.outputs.flatMap((name) => (name === null ? [] : [[name, node] as const]))),
-    );
+    this.makerOf = makersOf(graph.nodes);
   }
 
   build(): GroupGraph {
@@ -120,8 +120,7 @@ class Building {
     for (const input of graph.inputs) this.reserveInput(input, sets);
     for (const node of graph.nodes) {
       const set = sets.get(node) as CandidateSet;
-      const variable = this.groups.get(node.group) ?? this.variable(set.strategies.length);
-      this.groups.set(node.group, variable);
+      const variable = madeOnce(this.groups, node.group, () => this.variable(set.strategies.length));
       this.operators.set(node, { variable, set });
       this.factors.push({ variables: [variable], table: this.costTable(set, runsPerStep(node.phase, graph)) });
       node.outputs.forEach((tensor, index) => {
@@ -209,16 +208,13 @@ class Building {
   private end(node: Node, side: 'in' | 'out', index: number, set: CandidateSet): EdgeEnd {
     const key = `${this.setId(set)}.${side}${index}`;
     const variable = this.operators.get(node)?.variable ?? this.sizes.length;
-    const known = this.ends.get(key);
-    if (known) return { variable, key, ...known };
-    const layouts = (side === 'in' ? set.operands : set.results).map((byIndex) => {
+    const layoutOf = (byIndex: readonly (Layout | null)[]) => {
       const layout = byIndex[index];
       if (!layout) throw new Error(`${node.op} ${node.name} has no layout for ${side}${index}`);
       return layout;
-    });
-    const states = distinct(layouts);
-    this.ends.set(key, states);
-    return { variable, key, ...states };
+    };
+    const all = side === 'in' ? set.operands : set.results;
+    return { variable, key, ...madeOnce(this.ends, key, () => distinct(all.map(layoutOf))) };
   }
 
   private layoutsEnd(tensor: string, layouts: readonly Layout[]): EdgeEnd {
@@ -245,8 +241,9 @@ class Building {
   private edge(tensor: string, from: EdgeEnd, to: EdgeEnd, runs: number): void {
     const type = typeOf(this.graph, tensor);
     const key = `${typeKey(type)}|${from.key}|${to.key}|${runs}`;
-    const table = this.edgeTables.get(key) ?? this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype), runs);
-    this.edgeTables.set(key, table);
+    const table = madeOnce(this.edgeTables, key, () =>
+      this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype), runs),
+    );
     this.edges.push({ variables: [from.variable, to.variable], table });
   }
 
@@ -297,7 +294,7 @@ class Building {
   }
 
   private forbidPartial(end: EdgeEnd): void {
-    const table = this.once(`output|${end.key}`, () => ({
+    const table = madeOnce(this.tables, `output|${end.key}`, () => ({
       sizes: [end.numbers.length],
       values: Float64Array.from(end.numbers, (number) =>
         (end.layouts[number] as Layout).partial.length > 0 ? Infinity : 0,
@@ -307,7 +304,7 @@ class Building {
   }
 
   private costTable(set: CandidateSet, runs: number): CostTable {
-    return this.once(`cost|${this.setId(set)}|${runs}`, () => ({
+    return madeOnce(this.tables, `cost|${this.setId(set)}|${runs}`, () => ({
       sizes: [set.costs.length],
       values: runs === 1 ? set.costs : set.costs.map((cost) => runs * cost),
     }));
@@ -341,18 +338,7 @@ class Building {
   }
 
   private setId(set: CandidateSet): number {
-    const known = this.setIds.get(set);
-    if (known !== undefined) return known;
-    this.setIds.set(set, this.setIds.size);
-    return this.setIds.size - 1;
-  }
-
-  private once(key: string, make: () => CostTable): CostTable {
-    const known = this.tables.get(key);
-    if (known) return known;
-    const table = make();
-    this.tables.set(key, table);
-    return table;
+    return madeOnce(this.setIds, set, () => this.setIds.size);
   }
 }
 
@@ -361,12 +347,7 @@ function distinct(layouts: readonly Layout[]): LayoutStates {
   const found = new Map<string, number>();
   const kept: Layout[] = [];
   const numbers = layouts.map((layout) => {
-    const key = layoutKey(layout);
-    const known = found.get(key);
-    if (known !== undefined) return known;
-    found.set(key, kept.length);
-    kept.push(layout);
-    return kept.length - 1;
+    return madeOnce(found, layoutKey(layout), () => kept.push(layout) - 1);
   });
   return { layouts: kept, numbers };
 }

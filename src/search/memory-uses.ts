@@ -15,11 +15,14 @@
 import { fusesBlocks } from '../cost-model/device.js';
 import { byteLength } from '../ir/dtype.js';
 import { type Graph, type Node, type TensorType, typeOf } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { madeOnce } from '../ir/remembered.js';
 import { viewOf } from '../ir/view.js';
 import type { TensorReader } from '../partition/assignment.js';
 import type { Fragment } from '../partition/fragment.js';
 import { contextOf, lowerOperator } from '../partition/lower-operator.js';
+import { changesWhileRunning, occupancy } from '../partition/occupancy.js';
 import { localBytes } from '../partition/partition.js';
 import { type Layout, layoutKey, localShape } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -115,7 +118,7 @@ class Gathering {
         if (weight === null || !this.graph.weights.has(weight)) return;
         const { variable, set } = this.operatorOf(node);
         const layouts = set.operands.map((operands) => operands[operand] ?? null);
-        readers.set(weight, [...(readers.get(weight) ?? []), { variable, layouts }]);
+        appendTo(readers, weight, { variable, layouts });
       });
     }
     for (const [weight, [first, ...others]] of readers) {
@@ -223,9 +226,7 @@ class Gathering {
     const same = node.inputs.map((input) => node.inputs.indexOf(input));
     const held = node.outputs.map((output) => output !== null && (this.isResident(node) || this.isCutOutput(output)));
     const key = `${this.setId(set)} ${going.map(Number).join('')} ${same.join()} ${held.map(Number).join('')}`;
-    const known = this.transients.get(key);
-    const bytes = known ?? this.transientBytes(node, set, going, same, held);
-    this.transients.set(key, bytes);
+    const bytes = madeOnce(this.transients, key, () => this.transientBytes(node, set, going, same, held));
     const [start, end] = this.spanOf(node.name);
     this.use(variable, start + 1, end, bytes);
   }
@@ -244,9 +245,10 @@ class Gathering {
       const names = new Map<string, string>();
       node.inputs.forEach((input, operand) => {
         const layout = set.operands[state]?.[operand];
-        if (input !== null && layout) names.set(`in${operand}`, `${same[operand]} ${layoutKey(layout)}`);
+        const name = fragment.inputs[operand];
+        if (input !== null && layout && name) names.set(name, `${same[operand]} ${layoutKey(layout)}`);
       });
-      const dying = new Set(node.inputs.flatMap((_, operand) => (going[operand] ? [`in${operand}`] : [])));
+      const dying = new Set(fragment.inputs.filter((_, operand) => going[operand]));
       return this.fragmentPeak(fragment, names, dying, held);
     });
   }
@@ -255,7 +257,7 @@ class Gathering {
   private fragmentPeak(
     fragment: Fragment,
     names: ReadonlyMap<string, string>,
-    dying: ReadonlySet<string>,
+    dying: ReadonlySet<string | null>,
     held: readonly boolean[],
   ): number {
     const bytes = (name: string) => {
@@ -263,29 +265,15 @@ class Gathering {
       return this.fuses && tensor.inside ? 0 : localBytes(tensor);
     };
     const shared = (name: string) => names.get(name) ?? name;
-    const last = new Map<string, number>();
-    fragment.nodes.forEach((node, index) => {
-      const read = node.kind === 'compute' ? [...node.inputs, ...node.outputs] : [node.input, node.output];
-      for (const name of read) if (name !== null) last.set(shared(name), index);
-    });
-    const operands = new Map([...dying].filter((name) => names.has(name)).map((name) => [shared(name), bytes(name)]));
-    let live = [...operands.values()].reduce((sum, amount) => sum + amount, 0);
-    let peak = live;
-    const amounts = new Map(operands);
-    fragment.nodes.forEach((node, index) => {
-      for (const name of node.kind === 'compute' ? node.outputs : [node.output]) {
-        if (name === null || held[resultOf(name)]) continue;
-        live += bytes(name);
-        if (resultOf(name) < 0) amounts.set(name, bytes(name));
-      }
-      peak = Math.max(peak, live);
-      for (const [name, amount] of amounts) {
-        if (last.get(name) !== index) continue;
-        live -= amount;
-        amounts.delete(name);
-      }
-    });
-    return peak;
+    const operands = new Map(
+      [...names].flatMap(([name, key]) => (dying.has(name) ? [[key, bytes(name)] as const] : [])),
+    );
+    const made = (name: string) => (held[fragment.outputs.indexOf(name)] ? 0 : bytes(name));
+    const stays = (key: string) => !operands.has(key) && fragment.outputs.includes(key);
+    return occupancy([
+      ...[...operands].map(([name, amount]) => ({ name, bytes: amount })),
+      ...changesWhileRunning(fragment.nodes, made, stays, shared),
+    ]).peakBytes;
   }
 
   private operatorOf(node: Node): { readonly variable: number; readonly set: CandidateSet } {
@@ -321,10 +309,7 @@ class Gathering {
   }
 
   private setId(set: CandidateSet): number {
-    const known = this.setIds.get(set);
-    if (known !== undefined) return known;
-    this.setIds.set(set, this.setIds.size);
-    return this.setIds.size - 1;
+    return madeOnce(this.setIds, set, () => this.setIds.size);
   }
 }
 
@@ -336,9 +321,4 @@ interface WeightOperand {
 
 function keyed(layouts: readonly (Layout | null)[]): readonly (readonly [string, Layout])[] {
   return layouts.flatMap((layout) => (layout ? [[layoutKey(layout), layout] as const] : []));
-}
-
-/** The number of a fragment's result, which are named `out0`, …; −1 for intermediate tensors. */
-function resultOf(name: string): number {
-  return Number(/^out(\d+)$/.exec(name)?.[1] ?? -1);
 }

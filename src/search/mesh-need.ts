@@ -8,6 +8,7 @@
 import { fusesBlocks } from '../cost-model/device.js';
 import { memoryOf } from '../cost-model/predict.js';
 import type { Node } from '../ir/graph.js';
+import { type Makers, makersOf } from '../ir/makers-and-readers.js';
 import type { TensorReader } from '../partition/assignment.js';
 import { liveness, livenessByNode } from '../partition/liveness.js';
 import { localBytes, partition } from '../partition/partition.js';
@@ -36,7 +37,7 @@ export class MeshNeed {
   private readonly conditional: ConditionalUse[];
   private readonly known = new Set<string>();
   private readonly nodes: ReadonlyMap<string, Node>;
-  private readonly makers: ReadonlyMap<string, Node>;
+  private readonly makers: Makers<Node>;
   private readonly readers: ReadonlyMap<string, readonly TensorReader[]>;
 
   constructor(private readonly mesh: MeshProblem) {
@@ -44,9 +45,7 @@ export class MeshNeed {
     this.memory = memoryUses(mesh);
     this.conditional = [...this.memory.conditional];
     this.nodes = new Map(graph.nodes.map((node) => [node.name, node]));
-    this.makers = new Map(
-      graph.nodes.flatMap((node) => node.outputs.flatMap((name) => (name === null ? [] : [[name, node] as const]))),
-    );
+    this.makers = makersOf(graph.nodes);
     this.readers = readersByTensor(graph);
   }
 

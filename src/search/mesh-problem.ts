@@ -6,6 +6,7 @@ import { priceFragment, stepPrice } from '../cost-model/price.js';
 import { reshardBound } from '../cost-model/reshard-bound.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
+import { madeOnce, remembered } from '../ir/remembered.js';
 import { Fragment } from '../partition/fragment.js';
 import { mergedOnce, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -16,6 +17,7 @@ import { EdgeCosts } from './edge-costs.js';
 import { buildGroupGraph, type GroupGraph } from './group-graph.js';
 import type { OperatorFactsOf } from './operator-facts.js';
 import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
+import { meshesOfTensors } from './pipeline/stage-pins.js';
 import { type LayoutRule, type ZeroLevel, type ZeroRule, zeroRule } from './zero.js';
 
 export interface MeshOptions {
@@ -92,24 +94,15 @@ export function meshProblem(
 /** The rule of the requested ZeRO level, by mesh; null where none is requested. */
 function zeroRules(graph: Graph, { zero, zeroText, factsOf }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
   if (zero === undefined) return null;
-  const known = new Map<Mesh, ZeroRule>();
   const hasExperts = (node: Node) => factsOf(node).families.factors.expert.size > 0;
-  return (mesh) => {
-    const rule = known.get(mesh) ?? zeroRule(graph, mesh, zero, hasExperts, zeroText);
-    known.set(mesh, rule);
-    return rule;
-  };
+  return remembered((mesh: Mesh) => zeroRule(graph, mesh, zero, hasExperts, zeroText));
 }
 
 /** The ZeRO rule for layouts that a tensor's readers share, on the mesh of the first operator that reads or makes it. */
 function layoutRule(graph: Graph, mesh: Mesh, options: MeshOptions): LayoutRule | null {
   const rules = zeroRules(graph, options);
   if (!rules) return null;
-  const { meshOf = () => mesh } = options;
-  const meshes = new Map<string, Mesh>();
-  for (const node of graph.nodes)
-    for (const name of [...node.inputs, ...node.outputs])
-      if (name !== null && !meshes.has(name)) meshes.set(name, meshOf(node));
+  const meshes = meshesOfTensors(graph, options.meshOf ?? (() => mesh));
   const ruleOf = (tensor: string) => rules(meshes.get(tensor) ?? mesh);
   return {
     resting: (input, asked) => ruleOf(input).resting(input, asked),
@@ -139,8 +132,7 @@ export function candidateSets(
   const candidates = (node: Node): CandidateSet => {
     const mesh = meshOf(node);
     const rule = rules?.(mesh);
-    const byStructure = byMesh.get(mesh) ?? new Map<string, CandidateSet>();
-    byMesh.set(mesh, byStructure);
+    const byStructure = madeOnce(byMesh, mesh, () => new Map<string, CandidateSet>());
     const key = keyOf(node);
     const known = byStructure.get(key);
     if (known) return known;

@@ -5,10 +5,12 @@
 
 import type { Graph, Node } from '../ir/graph.js';
 import { isOnceAStep } from '../ir/graph.js';
+import { makersOf } from '../ir/makers-and-readers.js';
 import { weightTensors } from '../ir/of-weights.js';
 import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
+import { remembered } from '../ir/remembered.js';
 import { structureKey } from '../ir/structure-key.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
@@ -44,7 +46,6 @@ export function operatorFactsOf(graph: Graph, { sp = 1, ep = 1, ...methods }: Re
   const rounding = roundedOperators(graph);
   const partOf = statePartOf(graph);
   const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
-  const known = new Map<Node, OperatorFacts>();
   const make = (node: Node): OperatorFacts => {
     const view = viewOf(graph, node);
     const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
@@ -70,18 +71,14 @@ export function operatorFactsOf(graph: Graph, { sp = 1, ep = 1, ...methods }: Re
       rounded,
     };
   };
-  return (node) => {
-    const question = known.get(node) ?? make(node);
-    known.set(node, question);
-    return question;
-  };
+  return remembered(make);
 }
 
 /** Operators whose results are quantised, directly or after elementwise operators and other views of them. */
 function roundedOperators(graph: Graph): ReadonlySet<Node> {
   const quantised = graph.nodes.filter((node) => operatorRole(node) === 'quantise');
   if (quantised.length === 0) return new Set();
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const makers = makersOf(graph.nodes);
   const found = new Set<Node>();
   const stack = quantised.map(({ inputs }) => inputs[0] ?? null);
   for (let tensor = stack.pop(); tensor !== undefined; tensor = stack.pop()) {

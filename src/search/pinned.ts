@@ -3,7 +3,9 @@
  * reader of a weight. All pins are then filters on candidates.
  */
 import { AutoparError } from '../ir/error.js';
-import type { Graph, Node } from '../ir/graph.js';
+import type { Graph } from '../ir/graph.js';
+import { appendTo } from '../ir/group-by.js';
+import { makersOf, readersOf } from '../ir/makers-and-readers.js';
 import { type Layout, mergedLayout, normalise } from '../sharding-propagation/layout.js';
 import { type Mesh, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type LayoutDemand, meets, type OperatorPin, type Pin, type PinSource } from '../sharding-propagation/pin.js';
@@ -26,29 +28,24 @@ export function searchPins(graph: Graph, pins: readonly Pin[]): SearchPins {
   if (pins.length === 0) return NO_PINS;
   const operators = new Map<string, OperatorPin[]>();
   const inputs = new Map<string, PinnedInput[]>();
-  const put = <Value>(map: Map<string, Value[]>, key: string, value: Value) =>
-    map.set(key, [...(map.get(key) ?? []), value]);
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  const readers = new Map<string, Node[]>();
-  for (const pin of pins) if (pin.kind === 'tensor') readers.set(pin.tensor, []);
-  for (const node of graph.nodes)
-    for (const input of new Set(node.inputs)) if (input !== null) readers.get(input)?.push(node);
+  const makers = makersOf(graph.nodes);
+  const readers = readersOf(graph.nodes);
   const at = (names: readonly (string | null)[], tensor: string, demand: LayoutDemand) =>
     names.map((name) => (name === tensor ? demand : null));
   for (const pin of pins) {
-    if (pin.kind === 'operator') put(operators, pin.node, pin);
+    if (pin.kind === 'operator') appendTo(operators, pin.node, pin);
     if (pin.kind !== 'tensor') continue;
     const { tensor, demand, source } = pin;
     const maker = makers.get(tensor);
     if (maker) {
       const results = at(maker.outputs, tensor, demand);
-      put(operators, maker.name, { kind: 'operator', node: maker.name, source, results });
+      appendTo(operators, maker.name, { kind: 'operator', node: maker.name, source, results });
     } else if (graph.weights.has(tensor)) {
       for (const reader of readers.get(tensor) ?? []) {
         const operands = at(reader.inputs, tensor, demand);
-        put(operators, reader.name, { kind: 'operator', node: reader.name, source, operands });
+        appendTo(operators, reader.name, { kind: 'operator', node: reader.name, source, operands });
       }
-    } else put(inputs, tensor, { demand, source });
+    } else appendTo(inputs, tensor, { demand, source });
   }
   return { operators, inputs };
 }

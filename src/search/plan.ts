@@ -6,20 +6,19 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
-import { memoryOf, type Prediction, usableBytes } from '../cost-model/predict.js';
+import { memoryOf, usableBytes } from '../cost-model/predict.js';
 import { clonedOperators } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward, type Node } from '../ir/graph.js';
-import type { Assignment } from '../partition/assignment.js';
 import { cutStages } from '../partition/cut-stages.js';
-import type { Liveness } from '../partition/liveness.js';
-import { type LoweredStage, meshOfOperators } from '../partition/lower-stages.js';
+import { meshOfOperators } from '../partition/lower-stages.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { innerMesh } from '../sharding-propagation/roles.js';
 import { axisSizes } from '../sharding-propagation/stage-meshes.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
+import type { SearchResult } from '../strategy/plan-of.js';
 import type { PlanRequest } from '../strategy/request.js';
 import { degreesThatShardNorms, refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
@@ -27,6 +26,7 @@ import { bySearch } from './by-search.js';
 import {
   chooseDegrees,
   type DegreeChoice,
+  type Fitted,
   lowered,
   type Ruling,
   type SolvedDegrees,
@@ -66,6 +66,8 @@ export interface PlanOptions {
   readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
   /** Whether resharding may use all-to-all; it may by default. */
   readonly allToAll?: boolean;
+  /** How pins are completed on one mesh; left out: as `mode` says. */
+  readonly completion?: Completion;
   /** How everything that is not pinned is completed; `auto` by default. */
   readonly mode?: SearchMode;
   /** The solver of integer programs; HiGHS by default. */
@@ -83,28 +85,16 @@ export interface PlanOptions {
   readonly pipeline?: PipelinedGraph;
 }
 
-export interface PlanResult {
-  readonly assignment: Assignment;
-  /** The graph lowered under the assignment, stage by stage. */
-  readonly lowered: readonly LoweredStage[];
-  /** Memory of its ranks, by stage. */
-  readonly memory: readonly Liveness[];
-  readonly prediction: Prediction;
-  /** Whether it was searched again within the memory limit, since the cheapest plan is too large. */
-  readonly savesMemory: boolean;
+export interface PlanResult
+  extends Pick<SearchResult, 'assignment' | 'costNanoseconds' | 'boundNanoseconds' | 'viewSteps' | 'pins'>,
+    Omit<Fitted, 'solved'> {
   readonly degrees: MeshDegrees;
-  /** The minimised cost; equal to the price of the lowered graph. */
-  readonly costNanoseconds: number;
-  /** Lower bound under these degrees; equal to the cost where the optimum is proven. */
-  readonly boundNanoseconds: number;
   /** Every other combination of degrees, and why it was not taken. */
   readonly rejected: readonly Rejected[];
   /** The best combinations of degrees that fit, the chosen one first: as many as requested, if there are. */
   readonly top: readonly RankedDegrees[];
   /** Operators that could not use a pinned degree. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
-  /** Per reshard of the assignment: its steps, such as `all-gather(tp)`. */
-  readonly viewSteps: readonly (readonly string[])[];
   readonly mode: UsedMode;
   /** Notes for the user on how it was found, a line each. */
   readonly notes: readonly string[];
@@ -112,8 +102,6 @@ export interface PlanResult {
   readonly propagation?: Propagation;
   /** Whether the time limit was over before the search ended: equal requests may have other answers. */
   readonly isTimeLimited: boolean;
-  /** The pins, such as `tp=2`: of the user, or of a proposal. */
-  readonly pins: readonly string[];
 }
 
 /** No plan fits the memory; with what each combination of degrees needs, and the least of it. */
@@ -159,16 +147,10 @@ const MOST_OPERATORS = 200_000;
 
 /**
  * Plans a graph for a cluster.
- * @param completion how pins are completed on one mesh; left out: as `mode` says
  * @throws AutoparError (usage) for degrees that are not positive numbers or do not multiply to the devices; (noPlan) where
  * a pinned dp does not divide the batch, pins leave no plan, or nothing fits the memory
  */
-export async function plan(
-  graph: Graph,
-  cluster: Cluster,
-  options: PlanOptions = {},
-  completion: Completion = completionOf(options),
-): Promise<PlanResult> {
+export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions = {}): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const { meshes } = options.pipeline?.layout ?? {};
   const asked = requestedDegrees(options);
@@ -186,7 +168,7 @@ export async function plan(
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const parts = requestedParts(graph, cluster, options.request ?? {});
   const solving = new SolvingDegrees(graph, cluster, options);
-  await solving.solve(tried, completion);
+  await solving.solve(tried);
   const [first] = solving.solved;
   const hosted = requestedHosted(graph, cluster, (first && options.operatorPins?.(first.assignment.mesh)) ?? []);
   const choice = await chooseDegrees(
@@ -214,16 +196,16 @@ export async function plan(
       throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, [
         'use more stages (--pp)',
       ]);
-    const all = await otherDegrees(graph, cluster, options, completion, solving.solved);
+    const all = await otherDegrees(graph, cluster, options, solving.solved);
     const remedies = [
-      await pinsTooLarge(graph, cluster, options, completion, tried, solving.solved),
+      await pinsTooLarge(graph, cluster, options, tried, solving.solved),
       await remedyOf(graph, cluster, limit ?? 0, solving.solved, all),
       ...outsideRemedies(graph, cluster, limit ?? 0, solving.solved, { parts, hosted }),
     ];
     throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
   }
   const pinTexts = (mesh: Mesh) => (options.operatorPins?.(mesh) ?? []).map((pin) => pin.source.text);
-  const { cost, bound, resharder, within: _, isCut, mode = completion.mode, ...found } = best.solved;
+  const { cost, bound, resharder, within: _, isCut, mode, ...found } = best.solved;
   return {
     ...found,
     costNanoseconds: cost,
@@ -262,7 +244,6 @@ async function otherDegrees(
   graph: Graph,
   cluster: Cluster,
   options: PlanOptions,
-  completion: Completion,
   solved: readonly SolvedDegrees[],
 ): Promise<readonly SolvedDegrees[]> {
   const isTried = ({ dp, tp }: MeshDegrees) => solved.some(({ degrees }) => degrees.dp === dp && degrees.tp === tp);
@@ -272,7 +253,7 @@ async function otherDegrees(
   if (others.length === 0 || options.timeLimit !== undefined) return [];
   const solving = new SolvingDegrees(graph, cluster, { ...options, degrees: { sp, ep } });
   try {
-    await solving.solve(others, completion);
+    await solving.solve(others);
   } catch (error) {
     // Degrees that cannot be solved are not a remedy.
     if (!(error instanceof AutoparError)) throw error;
@@ -288,7 +269,6 @@ async function pinsTooLarge(
   graph: Graph,
   cluster: Cluster,
   options: PlanOptions,
-  completion: Completion,
   tried: readonly MeshDegrees[],
   solved: readonly SolvedDegrees[],
 ): Promise<string | null> {
@@ -301,7 +281,7 @@ async function pinsTooLarge(
       ...options,
       operatorPins: (mesh) => operatorPins(mesh).filter(isKept),
     });
-    await solving.solve(tried, completion);
+    await solving.solve(tried);
     return solving.solved;
   });
 }
@@ -311,7 +291,8 @@ function stageDevices(cluster: Cluster, pipeline: PipelinedGraph | undefined): n
   return clusterSize(cluster) / (pipeline?.layout.stages ?? 1);
 }
 
-function completionOf({ mode = 'auto', solver = 'highs' }: PlanOptions): Completion {
+function completionOf({ completion, mode = 'auto', solver = 'highs' }: PlanOptions): Completion {
+  if (completion) return completion;
   return mode === 'sharding_propagation' ? BY_PROPAGATION : bySearch(mode, solver);
 }
 
@@ -320,6 +301,7 @@ class SolvingDegrees {
   readonly solved: SolvedDegrees[] = [];
   /** Why combinations were not solved. */
   readonly reasons = new Map<MeshDegrees, Ruling>();
+  private readonly completion: Completion;
   private readonly deadline: Deadline;
   private readonly factsOf: OperatorFactsOf;
   private readonly meshOf: ((node: Node) => Mesh) | null;
@@ -330,6 +312,7 @@ class SolvingDegrees {
     private readonly cluster: Cluster,
     private readonly options: PlanOptions,
   ) {
+    this.completion = completionOf(options);
     this.deadline = options.deadline ?? new Deadline(options.timeLimit, options.signal);
     const asked = requestedDegrees(options);
     const most = (axis: 'sp' | 'ep') => Math.max(...asked.map((own) => own[axis] ?? 1));
@@ -341,7 +324,7 @@ class SolvingDegrees {
     if (spMethod === 'ring') refuseRing(graph, this.factsOf, spOf);
   }
 
-  async solve(tried: readonly MeshDegrees[], completion: Completion): Promise<void> {
+  async solve(tried: readonly MeshDegrees[]): Promise<void> {
     let impossible: AutoparError | undefined;
     const late: MeshDegrees[] = [];
     for (const [index, degrees] of tried.entries()) {
@@ -351,7 +334,7 @@ class SolvingDegrees {
       this.options.signal?.throwIfAborted();
       try {
         if (this.deadline.isOver()) late.push(degrees);
-        else this.solved.push(await this.complete(degrees, completion, this.deadline));
+        else this.solved.push(await this.complete(degrees, this.completion, this.deadline));
       } catch (error) {
         if (error instanceof OutOfTime) late.push(degrees);
         // The user's request may be impossible under some degrees and possible under others.

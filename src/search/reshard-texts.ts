@@ -30,8 +30,8 @@ export function reshardOpTexts(
     if (!from) return [];
     const { dtype, shape } = typeOf(graph, tensor);
     return resharder
-      .steps(from, layout, shape, dtypeBits(dtype))
-      .map((step) => `${step.kind}(${namesInMeshOrder(step.axes, assignment.mesh).join(',')})`);
+      .ops(from, layout, shape, dtypeBits(dtype))
+      .map((op) => `${op.kind}(${namesInMeshOrder(op.axes, assignment.mesh).join(',')})`);
   });
 }
 
@@ -57,12 +57,12 @@ export function arrivingLayouts(
 }
 
 /**
- * The steps of reshards where only the first rank of some axes updates: over these axes, an all-reduce of the update's operands
+ * The ops of reshards where only the first rank of some axes updates: over these axes, an all-reduce of the update's operands
  * is a reduce to that rank.
  * @param lowered the stages in that case
  */
 export function servedOpTexts(
-  steps: readonly (readonly string[])[],
+  ops: readonly (readonly string[])[],
   { sharedReshards, mesh }: Pick<Assignment, 'sharedReshards' | 'mesh'>,
   lowered: readonly Pick<LoweredStage, 'sharded'>[],
 ): readonly (readonly string[])[] {
@@ -73,13 +73,13 @@ export function servedOpTexts(
       ),
     ),
   );
-  return steps.map((own, index) => {
+  return ops.map((own, index) => {
     const axes = served.get(sharedReshards[index]?.readers[0]?.name ?? '');
     if (!axes) return own;
     const data = namesInMeshOrder(axes, mesh);
-    return own.flatMap((step) => {
-      const over = /^all-reduce\((.*)\)$/.exec(step)?.[1]?.split(',') ?? [];
-      if (!data.every((name) => over.includes(name))) return [step];
+    return own.flatMap((op) => {
+      const over = /^all-reduce\((.*)\)$/.exec(op)?.[1]?.split(',') ?? [];
+      if (!data.every((name) => over.includes(name))) return [op];
       const rest = over.filter((name) => !data.includes(name));
       return [`reduce(${data.join(',')})`, ...(rest.length > 0 ? [`all-reduce(${rest.join(',')})`] : [])];
     });

@@ -108,7 +108,7 @@ export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes
   );
 }
 
-/** Whether so many parts divide a factor, or it may be padded until they do; and windows reach no further than the next block. */
+/** Whether so many parts divide a factor, or it may be padded until they do; and windows reach no further than the next shard. */
 export function canBeCut(factor: Factor, parts: number, { view }: RoleRequest, rule: FactorRule): boolean {
   const isDivided =
     factor.size % parts === 0 || (factor.size > parts && mayBePadded(factor.name, view, rule, operatorEntry(view)));

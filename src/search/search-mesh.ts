@@ -10,6 +10,7 @@
 
 import type { Cluster } from '../cost-model/cluster.js';
 import type { Graph } from '../ir/graph.js';
+import { madeOnce } from '../ir/remembered.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
@@ -174,8 +175,9 @@ function halvedOperators({ operators }: MeshProblem['groups']['variables'], mesh
   const axes = subAxes(mesh).map(({ name }) => name);
   const known = new Map<object, Halved['places']>();
   return [...operators.values()].map(({ variable, set }) => {
-    const places = known.get(set) ?? set.strategies.map((strategy) => axes.map((axis) => placeOf(strategy, axis)));
-    known.set(set, places);
+    const places = madeOnce(known, set, () =>
+      set.strategies.map((strategy) => axes.map((axis) => placeOf(strategy, axis))),
+    );
     return { variable, places };
   });
 }

@@ -19,6 +19,7 @@ import { reached, readsAny } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf } from '../ir/ops/index.js';
 import { isStateWeight, stateWeights } from '../ir/passes/state-weights.js';
+import { remembered } from '../ir/remembered.js';
 import { type Layout, normalise } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { PinSource } from '../sharding-propagation/pin.js';
@@ -194,12 +195,7 @@ export function zeroRule(
   const isCut = (part: StatePart) => zeroOf(part, level) === 'cut';
   const tensors = tensorsAtRest(graph, level);
   const held = stateWeights(graph);
-  const known = new Map<Layout, number>();
-  const ofLayout = (layout: Layout) => {
-    const parts = known.get(layout) ?? dataParts(layout, mesh);
-    known.set(layout, parts);
-    return parts;
-  };
+  const ofLayout = remembered((layout: Layout) => dataParts(layout, mesh));
   const ofExperts = experts.length > 0 ? tensorsOfExperts(graph, hasExperts) : new Set<string>();
   return {
     candidates: (part, node, set, unpinned, at) => {

@@ -1,17 +1,17 @@
 /**
  * @file Typing rules of collectives: whether one turns a tensor of one layout into the same tensor of another. Derived from the
- * definition of each collective on blocks, not from the steps of a resharding.
+ * definition of each collective on shards, not from the steps of a resharding.
  *
- * A block is a list of digits, each a run of positions along one dimension of the whole tensor, in the order of its memory; an
+ * A shard is a list of digits, each a run of positions along one dimension of the whole tensor, in the order of its memory; an
  * axis that shards is a digit that the rank chooses.
  *
- *     [(6:dp | 4:tp)] on dp 2, tp 2    dp → 12, tp → 2     block: 3 × 4, 2 × 1     (size × distance)
+ *     [(6:dp | 4:tp)] on dp 2, tp 2    dp → 12, tp → 2     shard: 3 × 4, 2 × 1     (size × distance)
  *
  *     all-reduce      partial(kind) over its axes              → replicated
- *     all-gather      axes that shard                          → their digits inserted into the block
- *     reduce-scatter  partial(kind) over its axes              → digits taken out of the block, chosen by the axes
+ *     all-gather      axes that shard                          → their digits inserted into the shard
+ *     reduce-scatter  partial(kind) over its axes              → digits taken out of the shard, chosen by the axes
  *     all-to-all      axes that shard                          → their digits inserted, others taken out
- *     permute         blocks move to the ranks that want them; borders move by as many ranks as there are blocks between
+ *     permute         shards move to the ranks that want them; borders move by as many ranks as there are shards between
  *     reduce          partial(kind) over its axes              → held by the first rank of its axes alone
  *     broadcast       held by the first rank of its axes alone → replicated
  *
@@ -23,13 +23,13 @@ import type { Reduction } from '../ir/factor-rule.js';
 export type CollectiveForm =
   | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
   | { readonly kind: 'reduce'; readonly reduction: Reduction }
-  | ({ readonly kind: 'all-gather' } & BlockRows)
-  | ({ readonly kind: 'reduce-scatter'; readonly reduction: Reduction } & BlockRows)
-  | { readonly kind: 'all-to-all'; readonly split: BlockRows; readonly concat: BlockRows }
+  | ({ readonly kind: 'all-gather' } & CollectiveRows)
+  | ({ readonly kind: 'reduce-scatter'; readonly reduction: Reduction } & CollectiveRows)
+  | { readonly kind: 'all-to-all'; readonly split: CollectiveRows; readonly concat: CollectiveRows }
   | { readonly kind: 'permute'; readonly to: readonly number[] }
   | { readonly kind: 'broadcast' };
 
-interface BlockRows {
+interface CollectiveRows {
   readonly outer: number;
   readonly inner: number;
 }
@@ -50,8 +50,8 @@ export interface RankLayout {
 }
 
 /**
- * Rows of a dimension that is cut in blocks, other ones than a rank's own: rank r of `axes` holds positions from r · block + from
- * on.
+ * Rows of a sharded dimension, other ones than a rank's own: rank r of `axes` holds positions from r · block + from on, where
+ * `block` is the size of a shard.
  */
 export interface Border {
   readonly axes: readonly string[];
@@ -107,11 +107,11 @@ interface StridedRun {
   readonly size: number;
 }
 
-interface PlacedBlock {
+interface PlacedShard {
   /** The run that each sharding axis chooses. */
   readonly cuts: ReadonlyMap<string, StridedRun>;
-  /** The block, in the order of its memory. */
-  readonly block: readonly StridedRun[];
+  /** The runs that the shard consists of, in the order of its memory. */
+  readonly runs: readonly StridedRun[];
   readonly partial: ReadonlyMap<string, Reduction>;
   readonly varying: ReadonlySet<string>;
   readonly first: ReadonlySet<string>;
@@ -119,9 +119,9 @@ interface PlacedBlock {
   readonly padding: string;
 }
 
-function placed({ layout, varying, first }: RankLayout, sizeOf: AxisSize): PlacedBlock {
+function placed({ layout, varying, first }: RankLayout, sizeOf: AxisSize): PlacedShard {
   const cuts = new Map<string, StridedRun>();
-  const block: StridedRun[] = [];
+  const runs: StridedRun[] = [];
   for (const [dimension, pieces] of layout.dims.entries()) {
     const digits = pieces.flatMap(({ size, axes }) => [
       ...axes.map((axis) => ({ axis, size: sizeOf(axis) })),
@@ -130,13 +130,13 @@ function placed({ layout, varying, first }: RankLayout, sizeOf: AxisSize): Place
     let stride = digits.reduce((product, { size }) => product * size, 1);
     for (const { axis, size } of digits) {
       stride /= size;
-      if (axis === null) block.push({ dimension, stride, size });
+      if (axis === null) runs.push({ dimension, stride, size });
       else cuts.set(axis, { dimension, stride, size });
     }
   }
   return {
     cuts,
-    block: joined(block),
+    runs: joined(runs),
     partial: new Map(layout.partial.map(({ axis, reduction }) => [axis, reduction])),
     varying: new Set(varying),
     first: new Set(first),
@@ -147,9 +147,9 @@ function placed({ layout, varying, first }: RankLayout, sizeOf: AxisSize): Place
 }
 
 /** Runs that continue each other as one; those of one position left out. */
-function joined(block: readonly StridedRun[]): readonly StridedRun[] {
+function joined(runs: readonly StridedRun[]): readonly StridedRun[] {
   const result: StridedRun[] = [];
-  for (const run of block) {
+  for (const run of runs) {
     const last = result.at(-1);
     if (run.size === 1) continue;
     if (last && last.dimension === run.dimension && last.stride === run.stride * run.size)
@@ -159,7 +159,7 @@ function joined(block: readonly StridedRun[]): readonly StridedRun[] {
   return result;
 }
 
-function differenceOf(a: PlacedBlock, b: PlacedBlock): string | null {
+function differenceOf(a: PlacedShard, b: PlacedShard): string | null {
   for (const axis of new Set([...a.partial.keys(), ...b.partial.keys()])) {
     const [left, right] = [a.partial.get(axis), b.partial.get(axis)];
     if (left !== right) return `${partialText(axis, left)} and ${partialText(axis, right)}`;
@@ -173,7 +173,7 @@ function differenceOf(a: PlacedBlock, b: PlacedBlock): string | null {
   for (const axis of new Set([...a.first, ...b.first]))
     if (!a.first.has(axis) || !b.first.has(axis))
       return `only the first rank of ${axis} holds one, and all ranks hold the other`;
-  if (a.block.map(runText).join() !== b.block.map(runText).join()) return 'their shards hold different positions';
+  if (a.runs.map(runText).join() !== b.runs.map(runText).join()) return 'their shards hold different positions';
   return a.padding === b.padding ? null : 'they are padded differently';
 }
 
@@ -190,11 +190,11 @@ function runText(run: StridedRun | undefined): string {
 }
 
 type KindRule<Kind extends CollectiveForm['kind']> = (
-  input: PlacedBlock,
+  input: PlacedShard,
   axes: readonly string[],
   collective: Extract<CollectiveForm, { readonly kind: Kind }>,
   sizeOf: AxisSize,
-) => PlacedBlock | string;
+) => PlacedShard | string;
 
 /** The result of each collective on its operand, or why there is none. */
 const RULES: { readonly [Kind in CollectiveForm['kind']]: KindRule<Kind> } = {
@@ -227,7 +227,7 @@ const RULES: { readonly [Kind in CollectiveForm['kind']]: KindRule<Kind> } = {
 };
 
 /** The operand with its partial values over `axes` combined. */
-function reduced(input: PlacedBlock, axes: readonly string[], reduction: Reduction): PlacedBlock | string {
+function reduced(input: PlacedShard, axes: readonly string[], reduction: Reduction): PlacedShard | string {
   const wrong = axes.find((axis) => input.partial.get(axis) !== reduction);
   if (wrong !== undefined) {
     const found = partialText(wrong, input.partial.get(wrong));
@@ -238,32 +238,32 @@ function reduced(input: PlacedBlock, axes: readonly string[], reduction: Reducti
 
 /** The operand without the cuts of `axes`, and the runs that these choose, in their order. */
 function withoutCuts(
-  input: PlacedBlock,
+  input: PlacedShard,
   axes: readonly string[],
-): { readonly rest: PlacedBlock; readonly runs: readonly StridedRun[] } | string {
+): { readonly rest: PlacedShard; readonly runs: readonly StridedRun[] } | string {
   const missing = axes.find((axis) => !input.cuts.has(axis));
   if (missing !== undefined) return `its operand is not sharded over ${missing}`;
   const cuts = new Map([...input.cuts].filter(([axis]) => !axes.includes(axis)));
   return { rest: { ...input, cuts }, runs: axes.map((axis) => input.cuts.get(axis) as StridedRun) };
 }
 
-/** Digits put into a block that has `inner` elements behind them and `outer` before. */
-function inserted(input: PlacedBlock, runs: readonly StridedRun[], outer: number, inner: number): PlacedBlock | string {
-  const parts = parted(input.block, [outer, inner]);
+/** Digits put into a shard that has `inner` elements behind them and `outer` before. */
+function inserted(input: PlacedShard, runs: readonly StridedRun[], outer: number, inner: number): PlacedShard | string {
+  const parts = parted(input.runs, [outer, inner]);
   if (!parts) return NO_ROWS;
   const [before = [], after = []] = parts;
-  return { ...input, block: joined([...before, ...runs, ...after]) };
+  return { ...input, runs: joined([...before, ...runs, ...after]) };
 }
 
-/** Digits taken out of a block between `outer` and `inner` elements, one for each of the axes, which then choose them. */
+/** Digits taken out of a shard between `outer` and `inner` elements, one for each of the axes, which then choose them. */
 function takenOut(
-  input: PlacedBlock,
+  input: PlacedShard,
   axes: readonly string[],
   outer: number,
   inner: number,
   sizeOf: AxisSize,
-): PlacedBlock | string {
-  const parts = parted(input.block, [outer, ...axes.map(sizeOf), inner]);
+): PlacedShard | string {
+  const parts = parted(input.runs, [outer, ...axes.map(sizeOf), inner]);
   if (!parts) return NO_ROWS;
   const cuts = new Map(input.cuts);
   for (const [index, axis] of axes.entries()) {
@@ -272,14 +272,14 @@ function takenOut(
     if (!run || others.length > 0) return NO_ROWS;
     cuts.set(axis, run);
   }
-  return { ...input, cuts, block: joined([...(parts[0] ?? []), ...(parts.at(-1) ?? [])]) };
+  return { ...input, cuts, runs: joined([...(parts[0] ?? []), ...(parts.at(-1) ?? [])]) };
 }
 
 const NO_ROWS = 'its rows do not fit the shard of its operand';
 
-/** A block in consecutive parts of so many elements; null where a part would end inside of a digit that it does not divide. */
-function parted(block: readonly StridedRun[], sizes: readonly number[]): readonly (readonly StridedRun[])[] | null {
-  const rest = [...block].reverse();
+/** Runs in consecutive parts of so many elements; null where a part would end inside of a digit that it does not divide. */
+function parted(runs: readonly StridedRun[], sizes: readonly number[]): readonly (readonly StridedRun[])[] | null {
+  const rest = [...runs].reverse();
   const parts: StridedRun[][] = [];
   for (let size of sizes) {
     const part: StridedRun[] = [];
@@ -329,15 +329,15 @@ export function borderText(border: Border | undefined): string {
   return `rows(${dimension}, ${axes.join(',')}*${block}${from < 0 ? from : `+${from}`})`;
 }
 
-/** Why sending the block of member k to member `to[k]` does not give every rank what it shall hold. */
+/** Why sending the shard of member k to member `to[k]` does not give every rank what it shall hold. */
 function movesTo(
-  before: PlacedBlock,
-  after: PlacedBlock,
+  before: PlacedShard,
+  after: PlacedShard,
   axes: readonly string[],
   to: readonly number[],
   sizeOf: AxisSize,
 ): string | null {
-  const others = ({ cuts, ...held }: PlacedBlock): PlacedBlock => ({
+  const others = ({ cuts, ...held }: PlacedShard): PlacedShard => ({
     ...held,
     cuts: new Map([...cuts].filter(([axis]) => !axes.includes(axis))),
   });
@@ -350,8 +350,8 @@ function movesTo(
   return wrong < 0 ? null : `the shard of member ${wrong} is not the shard of member ${to[wrong]} in the result`;
 }
 
-/** By member of a group: where its block begins and which summand it is, as far as the group's axes choose that. */
-function positions({ cuts, partial }: PlacedBlock, axes: readonly string[], sizeOf: AxisSize): readonly string[] {
+/** By member of a group: where its shard begins and which summand it is, as far as the group's axes choose that. */
+function positions({ cuts, partial }: PlacedShard, axes: readonly string[], sizeOf: AxisSize): readonly string[] {
   let members: readonly ReadonlyMap<string, number>[] = [new Map()];
   for (const axis of axes) {
     const run = cuts.get(axis);

@@ -1,10 +1,10 @@
 /**
  * @file A dimension as a mixed-radix number. Each position along the dimension is written in digits, major to minor;
- * a digit is either chosen by the rank (it belongs to a sub-axis) or runs inside the block (it is whole).
+ * a digit is either chosen by the rank (it belongs to a sub-axis) or runs inside the shard (it is whole).
  *
  *     (6:dp | 4:tp)  on dp 2, tp 2   is   dp · 3 · tp · 2
  *
- * Two layouts cut a dimension into the same blocks exactly when these digits are the same once neighbouring whole
+ * Two layouts cut a dimension into the same shards exactly when these digits are the same once neighbouring whole
  * digits are multiplied together, so these digits are the "merged form", on which resharding works.
  */
 import { type Mesh, type SubAxis, subAxisSize } from './mesh.js';
@@ -18,7 +18,7 @@ export interface Piece {
 }
 
 export interface Digit {
-  /** The sub-axis that chooses this digit; null for a digit inside the block. */
+  /** The sub-axis that chooses this digit; null for a digit inside the shard. */
   readonly axis: SubAxis | null;
   readonly size: number;
 }
@@ -41,13 +41,20 @@ export function digitsOf(pieces: readonly Piece[], mesh: Mesh): readonly Digit[]
 
 /** Joins neighbouring whole digits and drops those of size 1. */
 export function joinWhole(digits: readonly Digit[]): readonly Digit[] {
-  const result: Digit[] = [];
+  return joinDigits(digits, ({ axis }) => axis === null);
+}
+
+/** The same for digits of another form. */
+export function joinDigits<D extends { readonly size: number }>(
+  digits: readonly D[],
+  isWhole: (digit: D) => boolean,
+): readonly D[] {
+  const result: D[] = [];
   for (const digit of digits) {
     const last = result.at(-1);
-    if (digit.axis === null && digit.size === 1) continue;
-    if (digit.axis === null && last?.axis === null)
-      result[result.length - 1] = { axis: null, size: last.size * digit.size };
-    else result.push(digit);
+    if (!isWhole(digit)) result.push(digit);
+    else if (last && isWhole(last)) result[result.length - 1] = { ...digit, size: last.size * digit.size };
+    else if (digit.size !== 1) result.push(digit);
   }
   return result;
 }

@@ -1,19 +1,19 @@
 /**
- * @file Borders (halos): the positions that a block of a dimension under windows needs from its neighbours.
+ * @file Borders (halos): the positions that a shard of a dimension under windows needs from its neighbours.
  *
- *     x [16] in 4 blocks, windows of 3 that reach 1 position into padding, y [16]
+ *     x [16] in 4 shards, windows of 3 that reach 1 position into padding, y [16]
  *     rank 1 makes y 4 … 7 and reads x 3 … 8: position 3 of rank 0, position 8 of rank 2
  *
- * Blocks are equal, and so are borders: every rank sends as much as the one that has to send most. A rank reads from its own
- * block and those beside it only; a window that reaches further has no lowering.
+ * Shards are equal, and so are borders: every rank sends as much as the one that has to send most. A rank reads from its own
+ * shard and those beside it only; a window that reaches further has no lowering.
  */
 import type { Factor, FactorRule, Halo } from '../ir/factor-rule.js';
 import type { SubAxis } from './mesh.js';
 
 /** The positions of a dimension that ranks read. */
 export interface Borders {
-  /** Positions of a rank's own block, padding included. */
-  readonly block: number;
+  /** Positions of a rank's own shard, padding included. */
+  readonly shardSize: number;
   /** Positions that a rank receives from the one before it, and from the one after it. */
   readonly before: number;
   readonly behind: number;
@@ -42,10 +42,10 @@ export function withFollowers(rule: FactorRule, axes: FactorSubAxes): FactorSubA
   return { ...axes, ...Object.fromEntries(more.map(([{ name }, { of }]) => [name, axes[of] ?? []])) };
 }
 
-/** `size` positions under windows, one for each of `read` positions, both in so many blocks. */
-export function bordersOf(halo: Halo, size: number, read: number, blocks: number): Borders {
-  const [block, own] = [Math.ceil(size / blocks), Math.ceil(read / blocks)];
-  const ranks = Array.from({ length: blocks }, (_, rank) => rank);
+/** `size` positions under windows, one for each of `read` positions, both in so many shards. */
+export function bordersOf(halo: Halo, size: number, read: number, shards: number): Borders {
+  const [shardSize, own] = [Math.ceil(size / shards), Math.ceil(read / shards)];
+  const ranks = Array.from({ length: shards }, (_, rank) => rank);
   // Windows may leave gaps between them: positions from which nothing is made are read all the same, so that their rank has them.
   const first = (at: number) => (at * halo.stride - halo.before) / halo.up;
   const last = (at: number) => (at * halo.stride - halo.before + halo.reach - 1) / halo.up;
@@ -56,32 +56,32 @@ export function bordersOf(halo: Halo, size: number, read: number, blocks: number
   const length = Math.max(...starts.map((start, rank) => (ends[rank] ?? start) - start));
   const reach = (wanted: readonly number[]) => wanted.reduce((most, count) => Math.max(most, count), 0);
   return {
-    block,
+    shardSize,
     length,
     starts,
-    before: reach(starts.map((start, rank) => Math.min(rank * block, size) - Math.max(start, 0))),
-    behind: reach(starts.map((start, rank) => Math.min(start + length, size) - (rank + 1) * block)),
+    before: reach(starts.map((start, rank) => Math.min(rank * shardSize, size) - Math.max(start, 0))),
+    behind: reach(starts.map((start, rank) => Math.min(start + length, size) - (rank + 1) * shardSize)),
   };
 }
 
-/** Why a factor's windows keep it from being sharded into so many blocks, as a sentence's end; null where they do not. */
-export function borderProblem(rule: FactorRule, name: string, blocks: number): string | null {
+/** Why a factor's windows keep it from being sharded into so many parts, as a sentence's end; null where they do not. */
+export function borderProblem(rule: FactorRule, name: string, shards: number): string | null {
   const read = rule.factors.get(name)?.size ?? 1;
   for (const { name: own, size, halo } of rule.factors.values()) {
-    if (halo?.of !== name || blocks === 1) continue;
+    if (halo?.of !== name || shards === 1) continue;
     const reachOf = (count: number) => {
-      const { before, behind, block } = bordersOf(halo, size, read, count);
-      return { most: Math.max(before, behind), block };
+      const { before, behind, shardSize } = bordersOf(halo, size, read, count);
+      return { most: Math.max(before, behind), shardSize };
     };
-    const fits = (count: number) => size >= count && reachOf(count).most <= reachOf(count).block;
-    if (fits(blocks)) continue;
-    let degree = Math.floor(blocks / 2);
-    while (degree > 1 && (blocks % degree !== 0 || !fits(degree))) degree--;
-    const { most, block } = reachOf(blocks);
+    const fits = (count: number) => size >= count && reachOf(count).most <= reachOf(count).shardSize;
+    if (fits(shards)) continue;
+    let degree = Math.floor(shards / 2);
+    while (degree > 1 && (shards % degree !== 0 || !fits(degree))) degree--;
+    const { most, shardSize } = reachOf(shards);
     const remedy = degree > 1 ? `${degree} parts are possible` : 'it cannot be sharded';
-    return size < blocks
-      ? `factor ${own}: its size ${size} is less than ${blocks} parts; ${remedy}`
-      : `factor ${own}: in ${blocks} parts its shards have ${block} of ${size} positions, and windows of ` +
+    return size < shards
+      ? `factor ${own}: its size ${size} is less than ${shards} parts; ${remedy}`
+      : `factor ${own}: in ${shards} parts its shards have ${shardSize} of ${size} positions, and windows of ` +
           `${halo.reach} reach ${most} beyond; ${remedy}`;
   }
   return null;

@@ -6,7 +6,7 @@
  * atoms into it; a gather makes atoms' digits whole; an all-to-all does both; a permute swaps atoms between places.
  */
 import type { Reduction } from '../ir/factor-rule.js';
-import { type Digit, digitsOf, piecesOf, stridesOf } from './digits.js';
+import { type Digit, digitsOf, joinDigits, piecesOf, stridesOf } from './digits.js';
 import { type Extents, extentsKey, type Layout } from './layout.js';
 import type { Mesh, SubAxis } from './mesh.js';
 import type { ReshardOpKind } from './reshard-op.js';
@@ -114,7 +114,7 @@ export function layoutOf(state: SpaceState, { atoms, extents }: Space): Layout {
   };
 }
 
-/** Elements of one rank's block. */
+/** Elements of one rank's shard. */
 export function stateElements(state: SpaceState): number {
   let size = 1;
   for (const digits of state.dims) for (const digit of digits) if (digit.atom === null) size *= digit.size;
@@ -149,7 +149,9 @@ function* repads(state: SpaceState, space: Space): Generator<Moves> {
   for (const [dimension, digits] of state.dims.entries()) {
     if (state.repadded[dimension] || digits.some(({ atom }) => atom !== null)) continue;
     const size = productOf(space.target.dims[dimension] ?? []);
-    const dims = state.dims.map((own, axis) => (axis === dimension ? joinWholeAtoms([{ atom: null, size }]) : own));
+    const dims = state.dims.map((own, axis) =>
+      axis === dimension ? joinDigits([{ atom: null, size }], isWhole) : own,
+    );
     const repadded = state.repadded.map((done, axis) => done || axis === dimension);
     yield { kind: 'repad', axes: [], results: () => [{ dims, partial: state.partial, repadded }] };
   }
@@ -274,7 +276,7 @@ function apply(state: SpaceState, edits: readonly Edit[]): SpaceState {
       if (edit) edited.push(...edit.digits);
       else edited.push(digit);
     }
-    return joinWholeAtoms(edited);
+    return joinDigits(edited, isWhole);
   });
   return { dims, partial: state.partial, repadded: state.repadded };
 }
@@ -401,7 +403,7 @@ function placesOf(state: SpaceState): ReadonlyMap<number, PlacedDigit> {
   return places;
 }
 
-/** The blocks of a state without the ranks that hold them: runs by their product, and whole digits. */
+/** The shards of a state without the ranks that hold them: runs by their product, and whole digits. */
 function skeletonKey(state: SpaceState): string {
   return state.dims
     .map((digits) =>
@@ -439,14 +441,6 @@ function productOf(digits: readonly AtomDigit[]): number {
   return digits.reduce((product, digit) => product * digit.size, 1);
 }
 
-function joinWholeAtoms(digits: readonly AtomDigit[]): readonly AtomDigit[] {
-  const result: AtomDigit[] = [];
-  for (const digit of digits) {
-    const last = result.at(-1);
-    if (digit.atom === null && digit.size === 1) continue;
-    if (digit.atom === null && last?.atom === null)
-      result[result.length - 1] = { atom: null, size: last.size * digit.size };
-    else result.push(digit);
-  }
-  return result;
+function isWhole({ atom }: AtomDigit): boolean {
+  return atom === null;
 }

@@ -164,18 +164,23 @@ export function rankNames(axes: readonly SubAxis[], mesh: Mesh): readonly string
   );
 }
 
-/** Factors and their axes for people; a factor in pieces is written like a dimension of a layout, `n: (3 | 64:tp)`. */
+/**
+ * Factors and their axes for people. A factor in pieces is written like a dimension of a layout, `n: (3 | 64:tp)`, and like one
+ * without pieces where the shards are the same: `(2:dp | 4:tp)` on dp 2 is `dp,tp`.
+ */
 export function shownStrategy({ axes, pieces = {} }: FactorAxes, mesh: Mesh): string {
-  const text = (factor: string) => rankNames(axes[factor] ?? [], mesh).join(',');
+  const text = (own: readonly SubAxis[] = []) => rankNames(own, mesh).join(',');
   const isPiece = (factor: string) => Object.keys(pieces).some((own) => factor.startsWith(`${own}.`));
   const whole = Object.keys(axes).filter((factor) => (axes[factor] ?? []).length > 0 && !isPiece(factor));
   const inPieces = Object.entries(pieces).map(([factor, sizes]) => {
-    const parts = sizes.map((size, index) =>
-      [size, text(`${factor}.${index}`)].filter((part) => part !== '').join(':'),
-    );
+    const written = sizes.map((size, index): Piece => ({ size, axes: axes[`${factor}.${index}`] ?? [] }));
+    const isEven = written.every(({ size, axes: own }) => size % axesSize(mesh, own) === 0);
+    const merged = (isEven ? normalise([written], [], mesh).dims[0] : null) ?? written;
+    if (merged.length === 1) return `${factor}: ${text(merged[0]?.axes)}`;
+    const parts = merged.map(({ size, axes: own }) => (own.length > 0 ? `${size}:${text(own)}` : `${size}`));
     return `${factor}: (${parts.join(' | ')})`;
   });
-  return [...whole.map((factor) => `${factor}: ${text(factor)}`), ...inPieces].join(', ') || 'replicated';
+  return [...whole.map((factor) => `${factor}: ${text(axes[factor])}`), ...inPieces].join(', ') || 'replicated';
 }
 
 /** A text that names axes, such as a layout, for people: `[(tp.0,tp.1), -]` on tp 8 is `[tp 4 of 8, -]`. */

@@ -2,7 +2,7 @@
  * @file Layouts: how one tensor is sharded over a mesh.
  *
  * Per dimension a list of pieces, major to minor, whose sizes multiply to the dimension; each piece has an ordered
- * list of sub-axes that shard it into equal consecutive blocks (none = whole). One piece is the ordinary case; several
+ * list of sub-axes that cut it into equal consecutive shards (none = whole). One piece is the ordinary case; several
  * are what exporters need: fused QKV over tp is `[-, (3 | 64:tp)]`. Besides, the axes over which the value is partial.
  *
  * Sizes that axes do not divide are padded at their tail (`extents`): 10 over tp 4 are 12, three on each rank, the last two
@@ -24,7 +24,7 @@ export interface PartialAxis {
   readonly reduction: Reduction;
 }
 
-/** Always in merged form: `normalise` has joined neighbours whose blocks coincide, and dropped pieces of size 1. */
+/** Always in merged form: `normalise` has joined neighbours whose shards coincide, and dropped pieces of size 1. */
 export interface Layout {
   readonly dims: readonly (readonly Piece[])[];
   /** Sorted by name, so that equal sets compare equal; text shows them in mesh order. */
@@ -49,7 +49,7 @@ export type Extents = readonly (readonly Extent[] | null)[];
  * the one before is cut to the last element; a dimension left without pieces is one whole piece.
  *
  * The last reason to join depends on how large the axes are, so it is applied only where a mesh is given. Layouts that
- * differ in nothing else have the same blocks: `sameBlocks` is true for them, and resharding between them has no steps.
+ * differ in nothing else have the same shards: `sameShards` is true for them, and resharding between them has no steps.
  */
 export function normalise(
   dims: readonly (readonly Piece[])[],
@@ -93,18 +93,9 @@ export function mergedOnce(mesh: Mesh): (layout: Layout) => Layout {
   };
 }
 
-/** Size of a piece of `size` once it is padded so that its axes, which make `shards` blocks, divide it. */
+/** Size of a piece of `size` once it is padded so that its axes, which make `shards` parts, divide it. */
 export function paddedSize(size: number, shards: number): number {
   return Math.ceil(size / shards) * shards;
-}
-
-/** The shape of the padded tensor that a layout cuts; the tensor's own where nothing is padded. */
-export function paddedShape(shape: readonly number[], layout: Layout): readonly number[] {
-  if (!layout.extents) return shape;
-  return shape.map((size, axis) => {
-    const parts = layout.extents?.[axis];
-    return parts ? parts.reduce((product, part) => product * part.size, 1) : size;
-  });
 }
 
 /**
@@ -151,8 +142,8 @@ export function equalLayouts(a: Layout, b: Layout): boolean {
   return a === b || layoutKey(a) === layoutKey(b);
 }
 
-/** Whether two layouts of one tensor give every rank the same block, however their pieces are written. */
-export function sameBlocks(a: Layout, b: Layout, mesh: Mesh): boolean {
+/** Whether two layouts of one tensor give every rank the same shard, however their pieces are written. */
+export function sameShards(a: Layout, b: Layout, mesh: Mesh): boolean {
   return equalLayouts(a, b) || equalLayouts(mergedLayout(a, mesh), mergedLayout(b, mesh));
 }
 
@@ -183,7 +174,7 @@ function mergedExtents(parts: readonly Extent[]): readonly Extent[] | null {
 }
 
 /**
- * Shape of one rank's block of a tensor of `shape`, in elements, padding included.
+ * Shape of one rank's shard of a tensor of `shape`, in elements, padding included.
  *
  * Throws where the layout is not one of such a tensor, or its axes do not divide a piece: an error of the caller.
  */

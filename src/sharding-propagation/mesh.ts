@@ -116,8 +116,8 @@ function ranksAlong(mesh: Mesh, names: readonly SubAxis[]): readonly number[] {
   return ranks;
 }
 
-/** The distance in ranks between neighbours on each sub-axis. */
-function rankStrides(mesh: Mesh): ReadonlyMap<SubAxis, number> {
+/** The distance in ranks between neighbours on each sub-axis, innermost first. */
+export const rankStrides = remembered((mesh: Mesh): ReadonlyMap<SubAxis, number> => {
   const strides = new Map<SubAxis, number>();
   let stride = 1;
   for (const { name, size } of [...subAxes(mesh)].reverse()) {
@@ -125,7 +125,7 @@ function rankStrides(mesh: Mesh): ReadonlyMap<SubAxis, number> {
     stride *= size;
   }
   return strides;
-}
+});
 
 function subAxesOf(name: string, size: number): MeshAxis['subAxes'] {
   const primes = primeFactors(size);

@@ -3,7 +3,7 @@
  * are resolved to pins; search and propagation complete the rest and never break one.
  */
 import type { FactorRule } from '../ir/factor-rule.js';
-import { type Layout, sameBlocks } from './layout.js';
+import { type Layout, sameShards } from './layout.js';
 import { axesSize, type Mesh, type SubAxis } from './mesh.js';
 import { type FactorPieces, pieceName } from './refine.js';
 import { operandLayouts, pendingPartial, reducedLayouts, type Strategy } from './strategy.js';
@@ -86,7 +86,7 @@ export type Pin = OperatorPin | TensorPin | StagePin | RecomputePin | PlacePin;
 
 /** Whether a layout meets a demand. A split ignores partial sums. */
 export function meets(demand: LayoutDemand, layout: Layout, mesh: Mesh): boolean {
-  if (demand.kind === 'layout') return sameBlocks(demand.layout, layout, mesh);
+  if (demand.kind === 'layout') return sameShards(demand.layout, layout, mesh);
   return demand.counts.every((count, axis) => {
     const pieces = layout.dims[axis] ?? [];
     return pieces.reduce((product, piece) => product * axesSize(mesh, piece.axes), 1) === count;

@@ -1,12 +1,12 @@
 /**
- * @file One step of a resharding, as data.
+ * @file One op of a resharding, as data.
  */
 import type { Layout } from './layout.js';
 import type { SubAxis } from './mesh.js';
 
 /**
- * `slice`: each rank keeps its block (no communication). `all-gather`: blocks of a piece are joined.
- * `all-to-all`: axes move from one piece to another. `permute`: same cut, blocks change ranks.
+ * `slice`: each rank keeps its shard (no communication). `all-gather`: shards of a piece are joined.
+ * `all-to-all`: axes move from one piece to another. `permute`: same cut, shards change ranks.
  * `all-reduce`, `reduce-scatter`: partial values are combined. `to-partial`: the first rank keeps the value, others hold zero.
  * `repad`: a dimension that is not sharded is padded with zeros, or its padding is dropped.
  */
@@ -20,11 +20,11 @@ export type ReshardOpKind =
   | 'to-partial'
   | 'repad';
 
-/** One step; everything else about it (which pieces, which blocks) follows from `from` and `to`: see `reshardDetail`. */
+/** One op; everything else about it (which pieces, which shards) follows from `from` and `to`: see `reshardDetail`. */
 export interface ReshardOp {
   readonly kind: ReshardOpKind;
   /**
-   * Axes that the step works over, in the order in which they shard (or sharded before, for a gather). Empty for a
+   * Axes that the op works over, in the order in which they shard (or sharded before, for a gather). Empty for a
    * `to-partial` of a maximum or minimum, where nobody has to give its value up.
    */
   readonly axes: readonly SubAxis[];
@@ -33,14 +33,14 @@ export interface ReshardOp {
 }
 
 /**
- * Price of a step in integer nanoseconds for a tensor of `shape`; given by the cost model. The search for a route
- * assumes that it depends on the step's kind and axes, the size of a rank's block and the element's width only; the cost of
- * the route found is the sum of its own steps' prices.
+ * Price of an op in integer nanoseconds for a tensor of `shape`; given by the cost model. The search for a route
+ * assumes that it depends on the op's kind and axes, the size of a rank's shard and the element's width only; the cost of
+ * the route found is the sum of its own ops' prices.
  */
-export type ReshardPrice = (step: ReshardOp, shape: readonly number[], elementBits: number) => number;
+export type ReshardPrice = (op: ReshardOp, shape: readonly number[], elementBits: number) => number;
 
 /**
- * Lower bound in integer nanoseconds on every sequence of steps between two layouts of a tensor; given by the cost
+ * Lower bound in integer nanoseconds on every sequence of ops between two layouts of a tensor; given by the cost
  * model. The search for a route looks first where the bound is low, and nowhere where it is too high.
  */
 export type LeastCost = (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;

@@ -1,8 +1,8 @@
 /**
- * @file Resharding: the cheapest sequence of steps that turns one layout into another.
+ * @file Resharding: the cheapest sequence of reshard ops that turns one layout into another.
  *
  * A* over layouts (layout-space.ts) with the given prices and lower bound (without a bound, Dijkstra's algorithm); among
- * equally cheap sequences, the one with fewer steps. It runs twice. The first search moves only axes that differ, bundled,
+ * equally cheap sequences, the one with fewer ops. It runs twice. The first search moves only axes that differ, bundled,
  * straight to their places in the target; its answer bounds the second, which tries detours: over axes that neither layout uses,
  * and places that neither has.
  *
@@ -14,6 +14,7 @@
  * Only prices limit intermediate layouts: a route through the whole tensor costs as much as receiving it, so it
  * happens only where nothing cheaper exists.
  */
+import { madeOnce } from '../ir/remembered.js';
 import { digitsOf, stridesOf } from './digits.js';
 import { equalLayouts, extentsKey, type Layout, layoutKey, mergedLayout } from './layout.js';
 import {
@@ -36,14 +37,18 @@ export type { LeastCost, ReshardOp, ReshardOpKind, ReshardPrice } from './reshar
 
 /** Reshardings on one mesh under one price, remembered. */
 export interface Resharder {
-  /** The steps from one layout of a tensor of `shape` to another; none where they give every rank the same block. */
-  readonly steps: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => readonly ReshardOp[];
-  /** The total cost of the steps, in integer nanoseconds. */
+  /**
+   * The cheapest ops from one layout of a tensor of `shape` to another; none where they give every rank the same shard. Every
+   * pair of layouts has an answer. The first op starts at `from` and the last ends at `to` as they were given; layouts between
+   * are in merged form. Values partial over sum, maximum or minimum are combined before another reduction begins.
+   */
+  readonly ops: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => readonly ReshardOp[];
+  /** The total cost of the ops, in integer nanoseconds. */
   readonly cost: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;
 }
 
 export interface ResharderOptions {
-  /** Whether a step may be an all-to-all; every pair of layouts has a way without. */
+  /** Whether an op may be an all-to-all; every pair of layouts has a way without. */
   readonly allToAll?: boolean;
 }
 
@@ -58,33 +63,12 @@ export function makeResharder(
   const prices: PriceTable = new Map();
   const route = (from: Layout, to: Layout, shape: readonly number[], elementBits: number): Route => {
     const key = `${layoutKey(from)}>${layoutKey(to)}#${elementBits}`;
-    const found = known.get(key) ?? cheapest({ from, to, shape, elementBits, mesh, price, prices, bound, allToAll });
-    known.set(key, found);
-    return found;
+    return madeOnce(known, key, () => cheapest({ from, to, shape, elementBits, mesh, price, prices, bound, allToAll }));
   };
   return {
-    steps: (from, to, shape, elementBits) => route(from, to, shape, elementBits).steps,
+    ops: (from, to, shape, elementBits) => route(from, to, shape, elementBits).ops,
     cost: (from, to, shape, elementBits) => route(from, to, shape, elementBits).cost,
   };
-}
-
-/**
- * The cheapest steps from `from` to `to` for a tensor of `shape` whose elements have `elementBits` bits.
- *
- * Every pair of layouts has an answer. The first step starts at `from` and the last ends at `to` as they were given;
- * layouts between are in merged form. Values partial over sum, maximum or minimum are combined before another
- * reduction begins.
- */
-export function reshardOps(
-  from: Layout,
-  to: Layout,
-  shape: readonly number[],
-  mesh: Mesh,
-  elementBits: number,
-  price: ReshardPrice,
-): readonly ReshardOp[] {
-  return cheapest({ from, to, shape, elementBits, mesh, price, prices: new Map(), bound: () => 0, allToAll: true })
-    .steps;
 }
 
 interface RouteRequest {
@@ -99,11 +83,11 @@ interface RouteRequest {
   readonly allToAll: boolean;
 }
 
-/** Prices by kind, axes and block size of a step, and by the size of its result where that does not follow from these. */
+/** Prices by kind, axes and shard size of an op, and by the size of its result where that does not follow from these. */
 type PriceTable = Map<string, number>;
 
 interface Route {
-  readonly steps: readonly ReshardOp[];
+  readonly ops: readonly ReshardOp[];
   readonly cost: number;
 }
 
@@ -123,11 +107,11 @@ function cheapest(request: RouteRequest): Route {
   const { mesh } = request;
   const from = mergedLayout(request.from, mesh);
   const to = mergedLayout(request.to, mesh);
-  if (equalLayouts(from, to)) return { steps: [], cost: 0 };
+  if (equalLayouts(from, to)) return { ops: [], cost: 0 };
   const bundles = bundlesOf(from, to, mesh);
   const direct = search(makeSpace(bundles, from, to, mesh, 'none'), from, to, request, null);
   if (!direct) throw new Error(`no resharding from ${layoutKey(from)} to ${layoutKey(to)}`);
-  if (direct.cost <= request.bound(from, to, request.shape, request.elementBits) && direct.steps.length === 1)
+  if (direct.cost <= request.bound(from, to, request.shape, request.elementBits) && direct.ops.length === 1)
     return withEnds(direct, request);
   const axes = subAxes(mesh);
   const single = axes.length <= IDLE_AXES;
@@ -141,15 +125,15 @@ function cheapest(request: RouteRequest): Route {
   return withEnds(better ?? direct, request);
 }
 
-/** The route with the caller's own layouts at both ends, at the price of its own steps. */
+/** The route with the caller's own layouts at both ends, at the price of its own ops. */
 function withEnds(route: Route, { from, to, shape, elementBits, price }: RouteRequest): Route {
-  const last = route.steps.length - 1;
-  const steps = route.steps.map((step, index) => ({
-    ...step,
-    from: index === 0 ? from : step.from,
-    to: index === last ? to : step.to,
+  const last = route.ops.length - 1;
+  const ops = route.ops.map((op, index) => ({
+    ...op,
+    from: index === 0 ? from : op.from,
+    to: index === last ? to : op.to,
   }));
-  return { steps, cost: steps.reduce((sum, step) => sum + price(step, shape, elementBits), 0) };
+  return { ops, cost: ops.reduce((sum, op) => sum + price(op, shape, elementBits), 0) };
 }
 
 /**
@@ -253,11 +237,8 @@ function search(space: Space, from: Layout, to: Layout, request: RouteRequest, r
   const queue = new VisitQueue();
   queue.push(start);
   const rests = new Map<string, number>([[goal, 0]]);
-  const restFrom = (state: SpaceState, key: string): number => {
-    const rest = rests.get(key) ?? bound(layoutOf(state, space), to, shape, elementBits);
-    rests.set(key, rest);
-    return rest;
-  };
+  const restFrom = (state: SpaceState, key: string): number =>
+    madeOnce(rests, key, () => bound(layoutOf(state, space), to, shape, elementBits));
   let left = 0;
   for (let visit = queue.pop(); visit && left < SETTLED_LIMIT; visit = queue.pop()) {
     const end = best.get(goal);
@@ -282,21 +263,21 @@ function search(space: Space, from: Layout, to: Layout, request: RouteRequest, r
     }
   }
   const end = best.get(goal);
-  return end ? { steps: stepsTo(end, space), cost: end.cost } : null;
+  return end ? { ops: opsTo(end, space), cost: end.cost } : null;
 }
 
-/** The price of one of these steps, computed once per kind, axes and block size; 0 where there is none. */
+/** The price of one of these ops, computed once per kind, axes and shard size; 0 where there is none. */
 function priceOf({ kind, axes, results }: Moves, state: SpaceState, space: Space, request: RouteRequest): number {
   const { shape, elementBits, price, prices } = request;
-  // New padding makes blocks of any size: those of other steps follow from their axes.
+  // New padding makes shards of any size: those of other ops follow from their axes.
   const made = kind === 'repad' ? first(results()) : undefined;
   const key = `${kind} ${axes} ${stateElements(state)} ${made ? stateElements(made) : ''} ${elementBits}`;
   const known = prices.get(key);
   if (known !== undefined) return known;
   const result = made ?? first(results());
   if (!result) return 0;
-  const step = { kind, axes, from: layoutOf(state, space), to: layoutOf(result, space) };
-  const found = price(step, shape, elementBits);
+  const op = { kind, axes, from: layoutOf(state, space), to: layoutOf(result, space) };
+  const found = price(op, shape, elementBits);
   prices.set(key, found);
   return found;
 }
@@ -310,22 +291,22 @@ function isBefore(a: Pick<Visit, 'cost' | 'count'>, b: Pick<Visit, 'cost' | 'cou
   return a.cost < b.cost || (a.cost === b.cost && a.count < b.count);
 }
 
-/** Whether a route of this cost and so many steps would beat the best known ones. */
+/** Whether a route of this cost and so many ops would beat the best known ones. */
 function mayStillWin(route: Pick<Visit, 'cost' | 'count'>, end: Visit | null, rival: Route | null): boolean {
-  if (rival && !isBefore(route, { cost: rival.cost, count: rival.steps.length })) return false;
+  if (rival && !isBefore(route, { cost: rival.cost, count: rival.ops.length })) return false;
   return !end || isBefore(route, end);
 }
 
-function stepsTo(end: Visit, space: Space): readonly ReshardOp[] {
-  const steps: ReshardOp[] = [];
+function opsTo(end: Visit, space: Space): readonly ReshardOp[] {
+  const ops: ReshardOp[] = [];
   for (let visit = end; visit.previous && visit.kind; visit = visit.previous) {
     const from = layoutOf(visit.previous.state, space);
-    steps.unshift({ kind: visit.kind, axes: visit.axes, from, to: layoutOf(visit.state, space) });
+    ops.unshift({ kind: visit.kind, axes: visit.axes, from, to: layoutOf(visit.state, space) });
   }
-  return steps;
+  return ops;
 }
 
-/** A binary heap of visits: those that may end cheapest first, then fewest steps, then first come. */
+/** A binary heap of visits: those that may end cheapest first, then fewest ops, then first come. */
 class VisitQueue {
   private readonly items: { readonly visit: Visit; readonly order: number }[] = [];
   private pushed = 0;

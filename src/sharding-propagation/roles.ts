@@ -58,7 +58,7 @@ export type AttentionMethods = Readonly<Partial<Record<AttentionMethod, number>>
 export const TP_SEQUENCES = ['on', 'off', 'auto'] as const;
 export type TpSequence = (typeof TP_SEQUENCES)[number];
 
-/** The positions of a rank of sp: a block of the model's order, or the pieces r and 2·sp − 1 − r of 2·sp. */
+/** The positions of a rank of sp: a range of the model's order, or the pieces r and 2·sp − 1 − r of 2·sp. */
 export const SP_ORDERS = ['contiguous', 'zigzag'] as const;
 export type SpOrder = (typeof SP_ORDERS)[number];
 

@@ -2,14 +2,15 @@
  * @file Different meshes of a pipeline's stages, as groupings of one list of sub-axes: rank r of a stage has the same index on
  * each sub-axis as rank r of every other stage, and each stage assigns the sub-axes to its dp and its tp.
  *
- *     sub-axes         rank.0  rank.1      a tensor sharded over rank.0 has the same block on rank r of every stage: layouts
- *     stage 0, tp 4    tp      tp          mean the same on all stages, and equal ranks send each other equal blocks
+ *     sub-axes         rank.0  rank.1      a tensor sharded over rank.0 has the same shard on rank r of every stage: layouts
+ *     stage 0, tp 4    tp      tp          mean the same on all stages, and equal ranks send each other equal shards
  *     stage 1, dp 2    dp      tp
  *     stage 2, dp 4    dp      dp
  *
  * Such a list exists where the places at which the stages' axes end divide each other: for dp 2 and dp 4 on four devices these
  * are 2 and 4; for dp 2 and dp 3 on six devices there is no such list.
  */
+import { madeOnce } from '../ir/remembered.js';
 import { shortNames } from './layout-text.js';
 import { axesSize, type Mesh, type MeshAxis, makeMesh, type SubAxis, subAxes as subAxesIn } from './mesh.js';
 import { EXPERTS, withExperts } from './roles.js';
@@ -39,7 +40,7 @@ export function stageMeshesProblem(stages: readonly AxisSizes[]): string | null 
         for (const b of own)
           if (a % b !== 0 && b % a !== 0)
             return (
-              `stage ${first} (${sizesText(stages[first])}) has ${a} blocks of ranks where stage ${second} ` +
+              `stage ${first} (${sizesText(stages[first])}) has ${a} groups of ranks where stage ${second} ` +
               `(${sizesText(stages[second])}) has ${b}, and neither divides the other`
             );
   return null;
@@ -62,11 +63,7 @@ export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
     size,
   }));
   const known = new Map<string, Mesh>();
-  const meshes = stages.map((axes) => {
-    const mesh = known.get(JSON.stringify(axes)) ?? grouped(axes, subAxes);
-    known.set(JSON.stringify(axes), mesh);
-    return mesh;
-  });
+  const meshes = stages.map((axes) => madeOnce(known, JSON.stringify(axes), () => grouped(axes, subAxes)));
   return { common: commonMesh(subAxes), stages: meshes };
 }
 

@@ -64,7 +64,7 @@ export function operandLayouts(
   );
 }
 
-/** A factor on the axes of another one: each rank has a block of it, and its blocks are passed round the ranks of the axes. */
+/** A factor on the axes of another one: each rank has a chunk of it, and its chunks are passed round the ranks of the axes. */
 export interface Stream {
   readonly streamed: string;
   readonly beside: string;
@@ -82,7 +82,7 @@ export function streamOf(rule: FactorRule, { axes }: Pick<Strategy, 'axes'>): St
   return null;
 }
 
-/** The axes that shard a tensor: where it has both factors of a stream, a rank has all blocks of the streamed factor. */
+/** The axes that shard a tensor: where it has both factors of a stream, a rank has all chunks of the streamed factor. */
 function axesWithin(dims: readonly (readonly string[])[], { axes }: Strategy, stream: Stream | null): Strategy['axes'] {
   if (!stream || !hasFactor(dims, stream.streamed) || !hasFactor(dims, stream.beside)) return axes;
   return { ...axes, [stream.streamed]: NO_AXES };
@@ -173,7 +173,7 @@ function partialOver(
   dims: readonly (readonly string[])[],
 ): readonly PartialAxis[] {
   const partial: PartialAxis[] = [];
-  // Where blocks are passed round, each rank adds up all of them.
+  // Where chunks are passed round, each rank adds up all of them.
   const streamed = streamOf(refined, strategy)?.axes ?? NO_AXES;
   for (const factor of refined.factors.values()) {
     const axes = strategy.axes[factor.name] ?? NO_AXES;
@@ -295,7 +295,7 @@ function pendingProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): strin
   return null;
 }
 
-/** Why the blocks of a factor cannot be passed round; null where nothing streams, or it can. */
+/** Why the chunks of a factor cannot be passed round; null where nothing streams, or it can. */
 function streamProblem(rule: FactorRule, strategy: Strategy): string | null {
   const stream = streamOf(rule, strategy);
   if (!stream) return null;
@@ -312,9 +312,9 @@ function streamProblem(rule: FactorRule, strategy: Strategy): string | null {
   for (const [name, own] of Object.entries(strategy.axes)) {
     const kind = rule.factors.get(name)?.kind;
     if (own.length > 0 && name !== streamed && name !== beside && kind !== 'pass' && kind !== 'contracting')
-      return `factor ${name} is ${kind} and cannot be sharded while blocks of ${streamed} stream`;
+      return `factor ${name} is ${kind} and cannot be sharded while chunks of ${streamed} stream`;
   }
-  return strategy.partialOperands === null ? null : 'partial operands: not possible while blocks stream';
+  return strategy.partialOperands === null ? null : 'partial operands: not possible while chunks stream';
 }
 
 function reductionsOf(rule: FactorRule, strategy: Strategy): readonly Reduction[] {

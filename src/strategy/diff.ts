@@ -1,7 +1,7 @@
 /**
  * @file Differences between two checkpoints: settings, operators, tensors, reshardings, and cost.
  */
-import { AutoparError } from '../ir/error.js';
+import { AutoparError, usageError } from '../ir/error.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { leadersOf } from '../ir/layers.js';
 import { rankNames, shownAxes, shownStrategy } from '../sharding-propagation/layout-text.js';
@@ -45,26 +45,48 @@ export interface StrategyDifference {
   /** Layouts of tensors as they are produced; for MindSpore's checkpoints, those of parameters. */
   readonly tensors: readonly Difference[];
   readonly redistributions: readonly Difference[];
+  /**
+   * Where training or micro-batches make two graphs of the model: operators, as the plans state them, that one graph alone has.
+   * Other lists then have what is in both.
+   */
+  readonly unshared?: NumberDifference;
   /** Null where the checkpoints hold no prediction. */
   readonly cost: CostDifference | null;
 }
 
 /**
- * Compares two plans of one model.
- * @param graph their model; needed only where they group the layers differently, and to name the operators of a layer
+ * Compares two plans of one model, trained in one way or in two.
+ * @param graph their model, if their graphs are equal; needed only where they group the layers differently, and to name the
+ * operators of a layer
  * @throws AutoparError `strategy-mismatch` (input) for plans of two models, listing what differs; `model-needed` (usage)
  */
 export function diffPlans(before: Plan, after: Plan, graph?: Graph): StrategyDifference {
-  checkOneModel(before, after);
-  const [a, b] = [spelledOut(before, after, graph), spelledOut(after, before, graph)];
+  const isOneGraph = before.model.fingerprint === after.model.fingerprint;
+  if (!isOneGraph) checkOneModel(before, after);
+  if (isOneGraph && !graph && !sameLayers(before, after))
+    throw usageError(
+      'model-needed',
+      'the two plans group the layers differently, and comparing their operators needs the model',
+      'name the model: --model FILE',
+    );
+  const [a, b] = [spelledOut(before, graph), spelledOut(after, graph)];
+  const of = isOneGraph ? differences : sharedDifferences;
   const parts = {
     settings: differences(settingsOf(before), settingsOf(after)),
-    places: differences(...placeTexts(before, after, graph)),
-    operators: differences(a.operators, b.operators),
-    tensors: differences(a.tensors, b.tensors),
-    redistributions: differences(a.redistributions, b.redistributions),
+    places: of(...placeTexts(before, after, graph)),
+    operators: of(a.operators, b.operators),
+    tensors: of(a.tensors, b.tensors),
+    redistributions: of(a.redistributions, b.redistributions),
   };
-  return { same: Object.values(parts).every((list) => list.length === 0), ...parts, cost: costOf(before, after) };
+  const alone = (one: Texts, other: Texts) => [...one.keys()].filter((name) => !other.has(name)).length;
+  return {
+    same: isOneGraph && Object.values(parts).every((list) => list.length === 0),
+    ...parts,
+    ...(isOneGraph
+      ? {}
+      : { unshared: { before: alone(a.operators, b.operators), after: alone(b.operators, a.operators) } }),
+    cost: costOf(before, after),
+  };
 }
 
 /** Compares two MindSpore checkpoints: split counts by key, layouts by parameter. */
@@ -154,18 +176,20 @@ function strategyText(operator: PlanOperator, plan: PlanMeshes, { factors, names
   ].join('; ');
 }
 
+/** Refuses plans of two models: what differs is neither training, micro-batches nor passes over the graph. */
 function checkOneModel(before: Plan, after: Plan): void {
-  if (before.model.fingerprint === after.model.fingerprint) return;
   const named = differences(
     new Map([['name', before.model.name], ...dimsOf(before)]),
     new Map([['name', after.model.name], ...dimsOf(after)]),
   ).map(({ name, before: one, after: other }) => `${name} ${one ?? 'not bound'} and ${other ?? 'not bound'}`);
+  const made = ({ training, schedule, passes }: Plan) => JSON.stringify([training, schedule.microBatches, passes]);
+  if (named.length === 0 && made(before) !== made(after)) return;
   throw new AutoparError(
     'strategy-mismatch',
     'input',
     `the two plans are of two models: ${named.length > 0 ? named.join('; ') : 'their operators, shapes or constants differ'}`,
     {},
-    'give two plans of one model, trained with one optimizer, loss and precision',
+    'give two plans of one model',
   );
 }
 
@@ -184,8 +208,10 @@ function meshesText(meshes: NonNullable<Plan['meshes']>): string {
 }
 
 function settingsOf(plan: Plan): Texts {
-  const { cluster, degrees, mesh, schedule, stages, pins, passes, requested } = plan;
+  const { cluster, degrees, mesh, schedule, stages, pins, passes, requested, training } = plan;
   return new Map([
+    ['graph', training ? 'training step' : 'inference'],
+    ...Object.entries(training ?? {}).map(([name, value]) => [name, wordOf(value)] as const),
     ...Object.entries(degrees).map(([axis, degree]) => [axis, String(degree)] as const),
     ['mesh', mesh.map(({ axis, size }) => `${axis} ${size}`).join(' · ')],
     ...(plan.meshes ? [['meshes', meshesText(plan.meshes)] as const] : []),
@@ -208,22 +234,15 @@ function settingsOf(plan: Plan): Texts {
   ]);
 }
 
-/** Texts of a plan's parts: per layer class as it stands where both plans have the same classes, else per operator. */
+function wordOf(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+/** Texts of a plan's parts: per layer class as it stands, or with the model per operator. */
 function spelledOut(
   plan: Plan,
-  other: Plan,
   graph: Graph | undefined,
 ): { readonly operators: Texts; readonly tensors: Texts; readonly redistributions: Texts } {
-  const alike = sameLayers(plan, other);
-  if (!alike && !graph) {
-    throw new AutoparError(
-      'model-needed',
-      'usage',
-      'the two plans group the layers differently, and comparing their operators needs the model',
-      {},
-      'name the model: --model FILE',
-    );
-  }
   const operators = new Map(Object.entries(plan.operators).map(([name, entry]) => [name, strategyText(entry, plan)]));
   const tensors = new Map(Object.entries(plan.tensors));
   const redistributions = new Map(
@@ -314,6 +333,11 @@ function differences(before: Texts, after: Texts): readonly Difference[] {
     const [one, other] = [before.get(name) ?? null, after.get(name) ?? null];
     return one === other ? [] : [{ name, before: one, after: other }];
   });
+}
+
+/** Those of names that both have. */
+function sharedDifferences(before: Texts, after: Texts): readonly Difference[] {
+  return differences(before, after).filter(({ name }) => before.has(name) && after.has(name));
 }
 
 function costOf({ predicted: before }: Plan, { predicted: after }: Plan): CostDifference {

@@ -5,10 +5,7 @@ import { AutoparError } from '../ir/error.js';
 import type { Plan } from './plan.js';
 
 /** A model that is compared with the plan's `model`. */
-export interface Fingerprinted {
-  readonly name: string;
-  readonly fingerprint: string;
-  readonly dims: Readonly<Record<string, number>>;
+export interface Fingerprinted extends Pick<Plan['model'], 'name' | 'fingerprint' | 'dims'> {
   readonly file?: string;
 }
 

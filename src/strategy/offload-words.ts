@@ -1,7 +1,7 @@
 /**
  * @file `--offload` in words: `none`, `all`, or parts with the memory of each, `optimizer,activations:disk`.
  */
-import { AutoparError } from '../ir/error.js';
+import { type AutoparError, badOption } from '../ir/error.js';
 import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import type { OffloadPlaces } from '../partition/offload.js';
 import { OFFLOAD_PARTS, type OffloadPart } from '../partition/offload-parts.js';
@@ -32,11 +32,8 @@ function badWord(text: string, word: string, repeated: string | undefined): Auto
     repeated === undefined
       ? `${word.trim() || 'an empty word'} is not a part with its memory`
       : `${repeated} is named twice`;
-  return new AutoparError(
-    'bad-option',
-    'usage',
+  return badOption(
     `--offload ${text}: ${reason}`,
-    {},
     `none, all, or some of ${OFFLOAD_PARTS.join(', ')}, each followed by :host or :disk (default: host), with commas between`,
   );
 }

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { ErrorObject } from 'ajv';
 import { AutoparError } from '../ir/error.js';
+import type { CodeOf } from '../ir/error-codes.js';
 import { isRecord, schemaCheck } from '../ir/schema-check.js';
 import { PLAN_VERSION, type Plan } from './plan.js';
 import { fromVersion1 } from './plan-of-version-1.js';
@@ -114,7 +115,7 @@ function describe(error: ErrorObject | undefined, plan: object): string {
   return `${place} ${error.message}${extra === undefined ? '' : ` (${extra})`}`;
 }
 
-function invalid(code: string, message: string, file: string, hint: string): AutoparError {
+function invalid(code: CodeOf<'input'>, message: string, file: string, hint: string): AutoparError {
   return new AutoparError(code, 'input', message, { file }, hint);
 }
 

@@ -3,6 +3,7 @@
  * version 1 does not state the stage of its operators, so that there is nothing to convert.
  */
 import { isRecord } from '../ir/schema-check.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
 import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 
 /** The plan in the form of version 2; null where it has stages. Whether it is a plan at all is checked afterwards. */
@@ -31,8 +32,7 @@ function renamed(entries: readonly (readonly [string, unknown])[]): Readonly<Rec
         name,
         {
           ...others,
-          ...(partialOperands === undefined ? {} : { partial: partialOperands }),
-          ...(owed === undefined ? {} : { reduction: owed }),
+          ...withoutUndefined({ partial: partialOperands, reduction: owed }),
         },
       ];
     }),

@@ -44,11 +44,14 @@ export interface SearchResult {
   readonly assignment: Assignment;
   readonly prediction: PlanPrediction;
   readonly degrees: InnerDegrees;
+  /** The minimised cost; equal to the price of the lowered graph. */
   readonly costNanoseconds: number;
+  /** Lower bound under these degrees; equal to the cost where the optimum is proven. */
   readonly boundNanoseconds: number;
-  /** Per reshard of the assignment. */
+  /** Per reshard of the assignment: its steps, such as `all-gather(tp)`. */
   readonly viewSteps: readonly (readonly string[])[];
   readonly mode: string;
+  /** The pins, such as `tp=2`: of the user, or of a proposal. */
   readonly pins: readonly string[];
   /** The stages as they are lowered, and what they run; left out for one. */
   readonly pipeline?: {
@@ -71,13 +74,11 @@ export interface SearchResult {
 }
 
 /** The model of a plan, as imported. */
-export interface PlanSubject {
+export interface PlanSubject extends Readonly<Plan['model']> {
   readonly graph: Graph;
-  readonly name: string;
-  readonly fingerprint: string;
-  readonly dims: Readonly<Record<string, number>>;
-  readonly globalBatch: number | null;
+  /** The passes that made the graph, in order. */
   readonly passes: readonly PlanPass[];
+  /** The description of the training step, if the graph is one. */
   readonly training?: PlanTraining;
 }
 
@@ -246,8 +247,7 @@ function scheduleOf(
   isRecomputed: boolean,
 ): PlanSchedule {
   const count = microBatches?.count ?? 1;
-  const [first] = batch;
-  const samples = first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
+  const samples = samplesOf({ batch, tensors });
   const isWritten = count > 1 && samples > 0 && samples % dp === 0;
   return {
     kind: pipeline?.schedule.kind ?? 'single',
@@ -260,6 +260,11 @@ function scheduleOf(
     ...bucketLimit(requested),
     ...recomputeOf(isRecomputed ? recomputed : undefined, gathersAgain),
   };
+}
+
+/** Samples of a micro-batch over all ranks of dp; 0 where no input has a batch. */
+export function samplesOf({ batch: [first], tensors }: Pick<Graph, 'batch' | 'tensors'>): number {
+  return first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
 }
 
 /** Recomputation settings that no operator states; left out if none. */

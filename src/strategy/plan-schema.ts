@@ -4,7 +4,7 @@
  */
 
 import { OUTER_MEMORIES } from '../ir/graph.js';
-import { closedRecord, listOf, mapOf } from '../ir/json-schema.js';
+import { listOf, mapOf, record } from '../ir/json-schema.js';
 import { OFFLOAD_PARTS } from '../partition/offload-parts.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
@@ -19,15 +19,25 @@ const degree = { ...positive, maximum: MOST_DEVICES } as const;
 const amount = { type: 'number', minimum: 0 } as const;
 const texts = { type: 'array', items: text } as const;
 
-/** An object with these properties, all required unless named in `optional`, and no others. */
-function record(properties: Readonly<Record<string, object>>, optional: readonly string[] = []): object {
-  return closedRecord(
-    properties,
-    Object.keys(properties).filter((name) => !optional.includes(name)),
-  );
-}
-
 const outside = record({ peakBytes: count, storedBytes: count, loadedBytes: count });
+
+const optimizer = record(
+  {
+    kind: { enum: ['sgd', 'adam', 'adamw', 'lamb'] },
+    learningRate: amount,
+    momentum: amount,
+    nesterov: { type: 'boolean' },
+    betas: { ...listOf(amount), minItems: 2, maxItems: 2 },
+    epsilon: amount,
+    weightDecay: amount,
+    clipNorm: amount,
+    schedule: record(
+      { warmup: count, shape: { enum: ['constant', 'linear', 'cosine'] }, total: count, floor: amount },
+      ['warmup', 'shape', 'total', 'floor'],
+    ),
+  },
+  ['momentum', 'nesterov', 'betas', 'epsilon', 'weightDecay', 'clipNorm', 'schedule'],
+);
 
 const reduction = {
   oneOf: [record({ kind: { enum: ['none', 'all-reduce'] } }), record({ kind: { const: 'scatter' }, factor: text })],
@@ -109,7 +119,7 @@ export const PLAN_SCHEMA = record(
               },
               ['output', 'labels', 'labelSmoothing', 'moeBalance'],
             ),
-            optimizer: { type: 'object' },
+            optimizer,
             trained: count,
             precision: text,
             lossScale: { anyOf: [amount, { const: 'dynamic' }] },

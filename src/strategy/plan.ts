@@ -1,6 +1,7 @@
 /**
  * @file plan.json, the strategy checkpoint: all that codegen would otherwise have to decide.
  */
+import type { OptimizerOptions } from '../ir/autodiff/optimizer-options.js';
 import type { OuterMemory } from '../ir/graph.js';
 import type { OffloadPlaces } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
@@ -17,10 +18,11 @@ export interface Plan {
   readonly format: 'autopar-plan';
   readonly version: typeof PLAN_VERSION;
   readonly model: {
+    /** The file's name without its ending. */
     readonly name: string;
     /** SHA-256 of the canonical graph without weight values. */
     readonly fingerprint: string;
-    /** Bound dimension names. */
+    /** The dimensions that were bound, by name or place. */
     readonly dims: Readonly<Record<string, number>>;
     /** The batch it was rebuilt at, or null for the file's own. */
     readonly globalBatch: number | null;
@@ -118,7 +120,7 @@ export interface PlanTraining {
     /** Weight of the load-balancing loss of experts. */
     readonly moeBalance?: number;
   };
-  readonly optimizer: Readonly<Record<string, unknown>>;
+  readonly optimizer: OptimizerOptions;
   /** Number of weights that are trained. */
   readonly trained: number;
   /** The format of the 16-bit computation, and the loss scale; left out for float32. */
@@ -215,13 +217,15 @@ export interface PlanPrediction {
   readonly priceLevel?: (typeof PRICE_LEVELS)[number];
   /** The format that most of the arithmetic is priced in; left out by earlier versions. */
   readonly precision?: string;
+  /** Per stage. */
   readonly peakBytes: readonly number[];
-  /** Seconds by kind: compute, and each collective kind and axis, e.g. `all-reduce(tp)`. */
+  /** Seconds by kind: compute, and each collective kind and axis, e.g. `all-reduce(tp)`; of buckets the exposed time. */
   readonly parts: Readonly<Record<string, number>>;
   /** Seconds of collectives in buckets that overlap with compute, and are in no part. */
   readonly hiddenSeconds?: number;
   readonly flopsPerRank: number;
   readonly flopsTotal: number;
+  /** Bytes that one rank receives. */
   readonly bytesCommunicated: number;
   /** Bytes that a rank of each stage receives; left out for one stage, and by earlier versions. */
   readonly receivedBytes?: readonly number[];

@@ -4,6 +4,7 @@
  * for people.
  */
 
+import { withoutUndefined } from '../ir/without-undefined.js';
 import type { BucketLimit } from '../partition/buckets.js';
 import type { Interleave } from '../partition/sharded-graph.js';
 import type { SpMethod, SpOrder, TpSequence } from '../sharding-propagation/roles.js';
@@ -47,20 +48,18 @@ export type GradientSync = (typeof GRADIENT_SYNCS)[number];
 
 /** The options of a request. */
 const REQUESTS = [
-  ...([
-    'zero',
-    'gradientSync',
-    'spMethod',
-    'tpSequence',
-    'spOrder',
-    'recompute',
-    'offload',
-    'bucket',
-    'bucketMembers',
-    'interleave',
-    'prefer',
-    'headroom',
-  ] as const),
+  'zero',
+  'gradientSync',
+  'spMethod',
+  'tpSequence',
+  'spOrder',
+  'recompute',
+  'offload',
+  'bucket',
+  'bucketMembers',
+  'interleave',
+  'prefer',
+  'headroom',
 ] as const satisfies readonly (keyof PlanRequest)[];
 
 /** The options among others that are requests in words. */
@@ -84,8 +83,5 @@ export function castsOnce(request: PlanRequest = {}): boolean {
 
 /** The limit of a bucket, as requested. */
 export function bucketLimit({ bucket, bucketMembers }: PlanRequest = {}): BucketLimit {
-  return {
-    ...(bucket === undefined ? {} : { bucketBytes: bucket }),
-    ...(bucketMembers === undefined ? {} : { bucketMembers }),
-  };
+  return withoutUndefined({ bucketBytes: bucket, bucketMembers });
 }

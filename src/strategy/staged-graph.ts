@@ -46,7 +46,9 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
   const stages = plan.degrees.pp;
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: plan.training !== null });
   const meshes = meshesOf(plan);
-  checkLayers(plan, graph);
+  // The plan has no entries for operators that a step does not run.
+  const run = plan.training?.lossAlone ? lossAlone(graph) : graph;
+  checkLayers(plan, run);
   const placed = placesIn(plan);
   const forward = graph.nodes.filter(({ phase }) => isOfModel(phase));
   const placeOf = new Map(
@@ -55,7 +57,7 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
       return [node.name, { stage, chunk, part: partAt(kind, stage, chunk, stages) }];
     }),
   );
-  checkOrder(graph, placeOf, schedule);
+  checkOrder(run, placeOf, schedule);
   return {
     graph: asRun(withStageClones(accumulatedApart(graph, placeOf), recompute, placeOf), plan),
     pipeline: {

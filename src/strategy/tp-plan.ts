@@ -104,9 +104,7 @@ function styleOf(
   return makers.some((maker) => sharded.get(maker)?.side === 'column') ? 'rowwise' : 'rowwise_rep';
 }
 
-/**
- * The matmuls that read a matmul's result, or make its data, with no other matmul between; what is added up ends the search.
- */
+/** The operators with weights that a node's results lead to, or its operands come from, with none of them between. */
 function nearest(
   graph: Graph,
   from: Node,

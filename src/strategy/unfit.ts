@@ -2,10 +2,11 @@
  * @file The error of a plan that does not fit its model.
  */
 import { AutoparError } from '../ir/error.js';
+import type { CodeOf } from '../ir/error-codes.js';
 
 /** The error of a plan that does not fit its model. */
 export function unfit(
-  code: string,
+  code: CodeOf<'input'>,
   message: string,
   where: { readonly node?: string; readonly tensor?: string },
 ): AutoparError {

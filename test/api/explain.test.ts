@@ -12,7 +12,6 @@ import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { type PlanResult, plan } from '../../src/search/plan.js';
-import { planByPropagation } from '../../src/search/propagated.js';
 import type { Pin } from '../../src/sharding-propagation/pin.js';
 import { convGraph, mlpGraph } from '../search/small-graphs.js';
 import { slowTests } from '../selection.js';
@@ -35,7 +34,11 @@ function explainable(graph: Graph, found: PlanResult, pins: readonly Pin[]): Exp
 
 async function propagated(): Promise<Explainable> {
   const graph = mlpGraph(8, 64, 256, 1);
-  const found = await planByPropagation(graph, CLUSTER, { degrees: DEGREES, operatorPins: () => [PIN] });
+  const found = await plan(graph, CLUSTER, {
+    mode: 'sharding_propagation',
+    degrees: DEGREES,
+    operatorPins: () => [PIN],
+  });
   return explainable(graph, found, [PIN]);
 }
 
@@ -104,8 +107,14 @@ slow("operators' prices and redistributions add up to the plan's cost", async (t
   const onChannels: Pin = { ...PIN, node: 'conv2', axes: { co: ['tp'] } };
   for (const [graph, found] of [
     [layers, await plan(layers, CLUSTER, { degrees: DEGREES })],
-    [layers, await planByPropagation(layers, CLUSTER, { degrees: DEGREES, operatorPins: () => [PIN] })],
-    [image, await planByPropagation(image, CLUSTER, { degrees: DEGREES, operatorPins: () => [onChannels] })],
+    [
+      layers,
+      await plan(layers, CLUSTER, { mode: 'sharding_propagation', degrees: DEGREES, operatorPins: () => [PIN] }),
+    ],
+    [
+      image,
+      await plan(image, CLUSTER, { mode: 'sharding_propagation', degrees: DEGREES, operatorPins: () => [onChannels] }),
+    ],
   ] as const) {
     const subject = explainable(graph, found, []);
     let seconds = 0;

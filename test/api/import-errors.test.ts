@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { type ImportOptions, importModel } from '../../src/api/models/import.js';
 import { AutoparError } from '../../src/ir/error.js';
+import type { ErrorCode } from '../../src/ir/error-codes.js';
 import { encodeModel, type ModelProto, type NodeProto, type TensorProto } from '../../src/ir/onnx/schema.js';
 import { constant } from '../../src/ir/ops/constants.js';
 import { model, node, ramp, saved, tensor, value } from '../ir/model-maker.js';
@@ -12,7 +13,7 @@ import { model, node, ramp, saved, tensor, value } from '../ir/model-maker.js';
 async function refused(
   t: ExecutionContext,
   file: string,
-  code: string,
+  code: ErrorCode,
   message: RegExp,
   options: ImportOptions = {},
 ): Promise<AutoparError> {

@@ -9,7 +9,7 @@ import { type SimulateOptions, simulate } from '../../src/api/simulate.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { CPU_RANK } from '../../src/cost-model/device.js';
 import type { AutoparError } from '../../src/ir/error.js';
-import { model, node, ramp, saved, value } from '../ir/model-maker.js';
+import { node, model as onnxModel, ramp, saved, small, value } from '../ir/model-maker.js';
 import { slowTests } from '../selection.js';
 
 const slow = slowTests(test);
@@ -120,7 +120,7 @@ test('gradients of experts go over the ranks that hold the same experts alone', 
 test('recurrent layers are priced by the products of their cells', async (t) => {
   const [steps, features, hidden] = [7, 3, 4];
   const file = await saved(
-    model({
+    onnxModel({
       node: [
         node('Transpose', ['x'], ['turned'], { perm: [1, 0, 2] }),
         node('LSTM', ['turned', 'w', 'r'], ['y'], { hidden_size: hidden }),
@@ -327,6 +327,58 @@ test('choices that cannot be are refused', async (t) => {
   t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, microBatches: 3 }), 'bad-schedule');
   t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, schedule: 'zero-bubble' }), 'bad-schedule');
   t.is(await code({ generate, cluster, loss, virtualStages: 2 }), 'bad-schedule');
+});
+
+test('stages have the layers that are given, else even ones', async (t) => {
+  const step = { generate: 'gpt:layers=8,hidden=256,heads=4', cluster: '1x4:a100-sxm-80', pp: 4, microBatches: 8 };
+  const even = await simulate(step);
+  t.is(even.stageLayout, 'E t*2 | t*2 | t*2 | t*2 H');
+  t.is((await simulate({ ...step, stages: 'E t*2|t*2|t*2|t*2 H' })).stepSeconds, even.stepSeconds);
+  const uneven = await simulate({ ...step, stages: 't*5 | t | t | t' });
+  t.is(uneven.stageLayout, 'E t*5 | t | t | t H');
+  t.true(uneven.stepSeconds > even.stepSeconds);
+  const refused = async (stages: string, pp = 4) =>
+    ((await t.throwsAsync(simulate({ ...step, pp, stages }))) as AutoparError).code;
+  t.deepEqual(await Promise.all(['t*8', 't*4 | t*4 | t | t', 't*2 | E t*2 | t*2 | t*2'].map((text) => refused(text))), [
+    'bad-stages',
+    'bad-stages',
+    'bad-stages',
+  ]);
+  t.is(await refused('t*8', 1), 'bad-stages');
+});
+
+test('a batch of 0 is refused for what it is: no multiple of it would help', async (t) => {
+  const model = await saved(
+    small([node('MatMul', ['x', 'w'], ['y'])], {
+      initializer: [ramp('w', [8, 8])],
+      input: [value('x', [0, 8])],
+      output: [value('y', [0, 8])],
+    }),
+  );
+  const { message, hint } = (await t.throwsAsync(simulate({ model, devices: 2 }))) as AutoparError;
+  t.is(message, 'the global batch is 0, and a step needs samples');
+  t.notRegex(hint ?? '', /--global-batch 0/);
+});
+
+test('attention outside repeated layers is not called absent where sp is refused', async (t) => {
+  const names = ['q', 'k', 'v'];
+  const model = await saved(
+    onnxModel(
+      {
+        node: [
+          ...names.map((name) => node('MatMul', ['x', `w${name}`], [name])),
+          node('Attention', names, ['y'], { q_num_heads: 2, kv_num_heads: 2 }),
+        ],
+        initializer: names.map((name) => ramp(`w${name}`, [16, 16])),
+        input: [value('x', [4, 6, 16])],
+        output: [value('y', [4, 6, 16])],
+      },
+      23,
+    ),
+  );
+  const refused = simulate({ model, cluster: '1x4:a100-sxm-80', sp: 2, dp: 2 });
+  const { message } = (await t.throwsAsync(refused)) as AutoparError;
+  t.regex(message, /no repeated layer of the model has any/);
 });
 
 test('degrees that cut what the model does not have are refused: its figures would be those of another model', async (t) => {

@@ -331,6 +331,40 @@ test('MindSpore’s files are written, compared, merged and listed', async (t) =
   t.is((await refused(t, mergeStrategies([at('tp')], at('x.ckpt')))).code, 'cannot-convert');
 });
 
+test('a MindSpore file of a training step with chunks is imported as pins that give the step again', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  // As exporters merge parameters that start equal.
+  const file = decodeModel(await readFile(GPT));
+  const [kept, merged] = ['h.0.ln_1.weight', 'h.1.ln_1.weight'];
+  const { node = [], initializer = [] } = file.graph ?? {};
+  const graph = {
+    ...file.graph,
+    node: node.map((item) => ({ ...item, input: item.input?.map((name) => (name === merged ? kept : name)) ?? [] })),
+    initializer: initializer.filter(({ name }) => name !== merged),
+  };
+  await writeFile(at('gpt.onnx'), encodeModel({ ...file, graph }));
+  const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
+  const options = { model: at('gpt.onnx'), planOnly: true, axes: 'roles' } as const;
+  const schedule = { schedule: 'interleaved-1f1b', virtualStages: 2, degrees: { pp: 2, dp: 2 }, devices: 4 } as const;
+  await compile({ ...options, ...schedule, training: { ...training, microBatches: 2 }, output: at('before') });
+  await convertStrategy({ from: at('before'), output: at('gpt.ckpt') });
+  const { notes } = await convertStrategy({ from: at('gpt.ckpt'), output: at('gpt.yaml'), model: options.model });
+  t.true(notes.some((note) => note.startsWith('the stages run 2 chunks each in turn')));
+  t.true(notes.some((note) => note.endsWith('compile with --train; its loss is not pinned')));
+  t.false(notes.some((note) => /no (operator|parameter) for .*ln_1/.test(note)));
+  await compile({ ...options, training, annotations: await readAnnotations(at('gpt.yaml')), output: at('after') });
+  const difference = await diffStrategies(at('before'), at('after'));
+  t.deepEqual([difference.operators, difference.tensors], [[], []]);
+
+  const one = { ...options, training, degrees: { pp: 2, dp: 2 }, devices: 4, schedule: 'zbv' } as const;
+  await compile({ ...one, training: { ...training, microBatches: 2 }, output: at('zbv') });
+  await convertStrategy({ from: at('zbv'), output: at('zbv.ckpt') });
+  const turned = await convertStrategy({ from: at('zbv.ckpt'), output: at('zbv.yaml'), model: options.model });
+  t.true(turned.notes.some((note) => /stages are not pinned; give the schedule, or --stages/.test(note)));
+  t.notRegex(await readFile(at('zbv.yaml'), 'utf8'), /stage:/);
+});
+
 test('a checkpoint for another model, version or device count is refused', async (t) => {
   const folder = await workFolder(t);
   const at = (name: string) => path.join(folder, name);

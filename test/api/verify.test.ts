@@ -4,9 +4,14 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
 import { compile } from '../../src/api/compile.js';
+import { annotationsOf } from '../../src/api/requests/annotations.js';
+import { runCompiled } from '../../src/api/run.js';
 import { compareTensors } from '../../src/api/verification/compare.js';
 import { makeTensor } from '../../src/api/verification/numbers.js';
 import { verify } from '../../src/api/verify.js';
+import { AutoparError } from '../../src/ir/error.js';
+import { constant } from '../../src/ir/ops/constants.js';
+import { writeNpz } from '../../src/program/arrays/npz.js';
 import { slowTests } from '../selection.js';
 
 const models = fileURLToPath(new URL('../../../models/', import.meta.url));
@@ -55,6 +60,45 @@ test('a weight shard that is wrong by a little is found', async (t) => {
     t.false(result.passed);
     const [worst] = result.outputs;
     t.true((worst?.outside ?? 0) > 0 && (worst?.where.length ?? 0) === 2);
+  });
+});
+
+test('inputs that are no rows of the table that they index are refused by run and verify, whatever the plan', async (t) => {
+  await inFolder(async (folder) => {
+    const inputs = path.join(folder, 'ids.npz');
+    const ids = (value: number) =>
+      writeFile(
+        inputs,
+        writeNpz({ ids: constant('int64', [...Array(37).fill(5), value, ...Array(26).fill(0)], [4, 16]) }),
+      );
+    const byVocabulary = annotationsOf({
+      version: 1,
+      mesh: { tp: 2 },
+      pins: [{ match: { node: '/wte/Gather' }, factors: { v: 'tp' } }],
+    });
+    for (const [name, plan] of [
+      ['samples', { degrees: { dp: 2 } }],
+      ['vocabulary', { annotations: byVocabulary }],
+    ] as const) {
+      const directory = path.join(folder, name);
+      await compile({ model: path.join(models, 'gpt-tiny.onnx'), output: directory, devices: 2, ...plan });
+      for (const value of [64, -65]) {
+        await ids(value);
+        for (const work of [runCompiled, verify]) {
+          const error = await t.throwsAsync<AutoparError>(work({ directory, inputs }), { instanceOf: AutoparError });
+          t.is(error?.code, 'token-out-of-range');
+          t.is(error?.message, `ids[2, 5] is ${value}, and the table that it indexes has 64 rows`);
+          t.deepEqual([error?.where, error?.hint], [{ tensor: 'ids', file: inputs }, 'its values are -64 to 63']);
+        }
+      }
+      // ONNX counts rows from the end where they are negative.
+      const last: unknown[] = [];
+      for (const value of [63, -1]) {
+        await ids(value);
+        last.push((await runCompiled({ directory, inputs })).outputs['logits']?.data);
+      }
+      t.deepEqual(last[0], last[1]);
+    }
   });
 });
 

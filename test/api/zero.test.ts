@@ -51,6 +51,21 @@ test('the result and explain name the level that layouts amount to', async (t) =
   }
 });
 
+test('in a pipeline the state is what a rank of the fullest stage holds', async (t) => {
+  await within(async (output) => {
+    const { kept, memory } = await compiled(output, {
+      ...{ zero: 1, degrees: { pp: 2, dp: 2, tp: 1 }, cluster: '1x4:a100-sxm-80', planOnly: true },
+    });
+    const peaks = memory.map(({ peakBytes }) => peakBytes);
+    const fullest = peaks.indexOf(Math.max(...peaks));
+    const { parts = null, stage } = kept ?? {};
+    t.is(stage, fullest);
+    t.is(parts?.state.bytes, memory[fullest]?.kinds['optimizer state']);
+    t.true((parts?.state.bytes ?? 0) < 0.51 * (parts?.state.wholeBytes ?? 0));
+    t.deepEqual((await explainMemory(output)).kept, kept);
+  });
+});
+
 slow('experts stay on the ranks that they are spread over, whatever the level', async (t) => {
   const experts = 'moe:layers=1,hidden=64,heads=4,kv_heads=4,ffn=128,seq=32,vocab=256,experts=4,topk=2,batch=8';
   const parameters = 4 * 3 * 64 * 128;
@@ -179,14 +194,19 @@ slow('weights of inference are gathered in messages ahead of their layer, which 
   t.true(ahead.starts.every((bucket) => bucket !== undefined));
 });
 
-test('where a level changes nothing, a note says so', async (t) => {
+test('where a level changes nothing, a note says so; where nothing has the state that it shards, it is refused', async (t) => {
   await within(async (output) => {
     const { notes } = await compiled(output, { zero: 2, degrees: { dp: 1, tp: 2 } });
     t.true(notes.some((note) => note.startsWith('--zero 2 changes nothing: dp is 1')));
   });
   await within(async (output) => {
-    const { notes } = await compile({ model: 'models/mlp.onnx', output, degrees: { dp: 2, tp: 1 }, zero: 1 });
-    t.true(notes.some((note) => note.startsWith('--zero 1 changes nothing: the program is for inference')));
+    const inference = { model: 'models/mlp.onnx', output, degrees: { dp: 2, tp: 1 } };
+    for (const zero of [1, 2] as const) {
+      const error = await t.throwsAsync(compile({ ...inference, zero }), { instanceOf: AutoparError });
+      t.is((error as AutoparError).code, 'bad-option');
+      t.regex(error?.message ?? '', /applies to training only: inference stores no optimizer state and gradients/);
+    }
+    await t.notThrowsAsync(compile({ ...inference, zero: 3 }));
   });
 });
 

@@ -104,7 +104,7 @@ function numbered(command: Command<never>): readonly string[] {
     if (!parse) return [];
     const read = (text: string) => {
       try {
-        return parse(text, undefined);
+        return parse(text, name, undefined);
       } catch {
         return null;
       }

@@ -35,10 +35,29 @@ const LINES: readonly (Refusal & { readonly line: string })[] = [
     says: /dp 2 · tp 3 is 6.*4 devices/,
   },
   {
+    // Another number of devices would contradict the cluster.
+    line: 'compile models/mlp.onnx --cluster 1x4:l40s --dp 3',
+    code: 'degrees-do-not-match-devices',
+    exit: 'usage',
+    says: /dp 3 does not divide 4 devices[\s\S]*give degrees that divide them, or --devices 6; with --cluster, a cluster of 6/,
+  },
+  {
     line: 'compile models/mlp.onnx --dp 3',
     code: 'dp-does-not-divide-batch',
     exit: 'noPlan',
-    says: /batch of 8[\s\S]*--global-batch 9, or use --dp 2/,
+    says: /batch of 8[\s\S]*--global-batch 9, or use --dp 2 on fewer devices/,
+  },
+  {
+    line: 'compile models/mlp.onnx --dp 6 --devices 12 --global-batch 8',
+    code: 'dp-does-not-divide-batch',
+    exit: 'noPlan',
+    says: /batch of 8[\s\S]*or use --dp 4$/m,
+  },
+  {
+    line: 'compile models/mlp.onnx --dp 4 --tp 1 --devices 4 --global-batch 6',
+    code: 'dp-does-not-divide-batch',
+    exit: 'noPlan',
+    says: /batch of 6[\s\S]*or use --dp 2 --tp 2/,
   },
   {
     line: 'compile models/mlp.onnx --devices 2 --memory 1kB',

@@ -332,12 +332,12 @@ slow(
       [
         ['x.json', '--solutions', written('taken.json', '')],
         2,
-        /^error\[unwritable-folder\]: cannot write solutions to .*taken\.json \(EEXIST\)/,
+        /^error\[bad-option\]: cannot write solutions to .*taken\.json \(EEXIST\)/,
       ],
       [
         [written('small.json', JSON.stringify({ problem: { ...EXAMPLE.problem, usage_limit: 3 } }))],
         3,
-        /^error\[contest-limit-too-small\]: every assignment exceeds the limit: usage_limit 3/,
+        /^error\[bad-contest-file\]: every assignment exceeds the limit: usage_limit 3/,
       ],
       [
         [written('dear.json', JSON.stringify({ problem: { ...EXAMPLE.problem, nodes: dear } }))],
@@ -347,7 +347,7 @@ slow(
       [
         [written('blocked.json', JSON.stringify(EXAMPLE)), '--solutions', blocked],
         3,
-        /^error\[unwritable-solution\]: cannot write the solution \(EISDIR\)\n {2}in .*blocked\.json\n/,
+        /^error\[cannot-write\]: cannot write the solution \(EISDIR\)\n {2}in .*blocked\.json\n/,
       ],
       [
         ['a/x.json', 'b/x.json.gz', '--solutions', folder],

@@ -91,7 +91,7 @@ function codeOf(error: unknown): string {
 
 async function refusal(of: Promise<unknown>): Promise<AutoparError> {
   return of.then(
-    () => new AutoparError('none', 'done', 'nothing was refused'),
+    () => new AutoparError('fault', 'fault', 'nothing was refused'),
     (error: unknown) => (error instanceof AutoparError ? error : Promise.reject(error)),
   );
 }

@@ -17,7 +17,7 @@ import { elementCount } from '../../src/ir/graph.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
 import type { ConstantTensor } from '../../src/program/values.js';
 import { runOnnx } from '../../src/runtime/reference.js';
-import { dimsOf, sharedCases } from '../api/shared-models.js';
+import { ABSENT, dimsOf, sharedCases } from '../api/shared-models.js';
 import { missing } from '../missing.js';
 import { difference } from '../pipelines/difference.js';
 
@@ -37,7 +37,8 @@ const SHAPES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 };
 
 const cases = sharedCases().filter(({ name }) => name in SHAPES);
-missing(cases.length === 0, 'weights of trained models in their own files (no shared models)');
+const TRAINED = `weights of trained models in their own files: ${ABSENT}`;
+if (missing(cases.length === 0, TRAINED) !== null) test.skip(TRAINED, () => undefined);
 
 for (const item of cases) {
   test.serial(item.name, async (t) => {

@@ -22,6 +22,7 @@ import { readManifest } from '../../src/program/checkpoint.js';
 import { BoxReader } from '../../src/program/checkpoint-boxes.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
 import { runOnnx } from '../../src/runtime/reference.js';
+import { autopar } from '../cli/autopar.js';
 import { canMount, missing } from '../missing.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
@@ -65,6 +66,9 @@ const tp2 = () => compiled('tp2', { degrees: { dp: 1, tp: 2 } });
 
 test.serial('a run in three parts is one run, over epochs; another plan goes on with it', async (t) => {
   const directory = await tp2();
+  await refused(run(directory, { steps: 5, resume: true }));
+  await refused(run(directory, { steps: 5, data: [join(folder, 'absent.npz')] }));
+  t.false(existsSync(join(directory, 'checkpoints')));
   const whole = await run(await compiled('whole', { degrees: { dp: 1, tp: 2 } }), { steps: 13, seed: 4 });
   await run(directory, { steps: 5, seed: 4, checkpointEvery: 2, keep: 2 });
   t.deepEqual(readdirSync(join(directory, 'checkpoints')).sort(), ['step-4', 'step-5']);
@@ -117,6 +121,75 @@ test.serial('trained weights are in the ONNX file and in safetensors, to the bit
   const [old, trained] = [await runOnnx(MODEL, { ids }), await runOnnx(onnx, { ids })];
   t.false(isSame(trained['logits']?.data ?? null, old['logits']?.data ?? null));
   t.is((await refused(exportWeights({ directory, output: join(folder, 'x.pt') }))).code, 'bad-option');
+});
+
+test.serial(
+  'Ctrl-C ends a run after its step with a checkpoint, from which it goes on as if it had never ended',
+  async (t) => {
+    const directory = await compiled('stopped', { degrees: { dp: 2, tp: 1 } });
+    const whole = await run(await compiled('unstopped', { degrees: { dp: 2, tp: 1 } }), { steps: 8 });
+    const root = join(directory, 'checkpoints');
+    const stop = (after: number, options: Partial<TrainOptions>) => {
+      const control = new AbortController();
+      const onStep = ({ step }: { readonly step: number }) => {
+        // In the step that follows.
+        if (step === after) setImmediate(() => control.abort());
+      };
+      return refused(run(directory, { steps: 8, signal: control.signal, onStep, ...options }));
+    };
+    const notes: string[] = [];
+    const error = await stop(2, { onNote: (text) => notes.push(text) });
+    t.deepEqual([error.code, error.exit], ['training-stopped', 'interrupted']);
+    t.is(error.message, 'interrupted after step 3 of 8; its checkpoint is written');
+    t.is(error.hint, 'train again with resume to go on from there');
+    t.deepEqual(notes, ['interrupted: a checkpoint is written after the step that is under way']);
+    t.deepEqual(readdirSync(root), ['step-3']);
+    t.is((await stop(5, { resume: true, checkpointEvery: 3 })).code, 'training-stopped');
+    t.deepEqual(readdirSync(root).sort(), ['step-3', 'step-6']);
+    const { losses, state } = await run(directory, { steps: 8, resume: true });
+    t.deepEqual([losses, state], [whole.losses.slice(6), whole.state]);
+    // Before the first step there is nothing to keep; after the last the run has ended.
+    const control = new AbortController();
+    const onProgress = (text: string) => {
+      if (text.includes('is ready')) control.abort();
+    };
+    const early = await refused(run(directory, { steps: 9, resume: true, signal: control.signal, onProgress }));
+    t.is(early.code, 'interrupted');
+    const late = new AbortController();
+    const onStep = () => late.abort();
+    t.is((await run(directory, { steps: 9, resume: true, signal: late.signal, onStep })).state.step, 9);
+    t.deepEqual(readdirSync(root).sort(), ['step-6', 'step-8', 'step-9']);
+  },
+);
+
+test.serial('command: SIGINT and SIGTERM end a run with a checkpoint, and with the line that goes on', async (t) => {
+  const directory = await compiled('signalled', { degrees: { dp: 2, tp: 1 } });
+  const stepsIn = () => {
+    const file = join(directory, 'metrics.jsonl');
+    return existsSync(file) ? readFileSync(file, 'utf8').split('\n').length - 1 : 0;
+  };
+  for (const [signal, given] of [
+    ['SIGINT', []],
+    ['SIGTERM', ['--resume', directory]],
+  ] as const) {
+    const before = stepsIn();
+    const words = ['train', directory, '--data', data, '--steps', '1000000'];
+    const { code, stderr } = await autopar([...words, ...given], {
+      meanwhile: (kill) => {
+        const poll = setInterval(() => {
+          if (stepsIn() < before + 2) return;
+          clearInterval(poll);
+          kill(signal);
+        }, 50);
+      },
+    });
+    t.is(code, 130, stderr);
+    const [, step = ''] =
+      /^error\[training-stopped\]: interrupted after step (\d+) of 1000000; its/m.exec(stderr) ?? [];
+    t.is(Number(step), stepsIn());
+    t.true(stderr.endsWith(`\n  hint: go on with: autopar ${words.join(' ')} --resume\n`), stderr);
+    t.true(readdirSync(join(directory, 'checkpoints')).includes(`step-${step}`), stderr);
+  }
 });
 
 const noMount = missing(!canMount(), 'a full disk (no file system may be mounted here)');

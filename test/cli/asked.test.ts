@@ -188,6 +188,7 @@ const USES: Readonly<Record<string, Uses>> = {
     offload: ['simulate --model gpt --cluster 1x1:a100-sxm-80 --offload all'],
     schedule: ['simulate x.onnx --schedule 1f1b', 'simulate x.onnx --pp 1 --schedule zero-bubble'],
     'virtual-stages': ['simulate x.onnx --virtual-stages 2'],
+    stages: ['simulate --model gpt --cluster 1x1:a100-sxm-80 --stages E'],
   },
   explain: {
     model: ALWAYS,

@@ -36,7 +36,7 @@ export interface RunOptions {
 
 /**
  * Runs `autopar` with the words given, without a terminal; earlier measurements of this machine are not seen. Commands that
- * nobody interrupts share a process, one after the other; examples.slow.ts runs each in its own.
+ * nobody interrupts share a process, one after the other.
  */
 export function autopar(words: readonly string[], options: RunOptions = {}): Promise<Ended> {
   const { cwd = ROOT, meanwhile, alone = false } = options;

@@ -59,7 +59,7 @@ test('groups over a cluster file; errors with file and line', async (t) => {
   writeFileSync(join(folder, 'two.yaml'), FILE);
   writeFileSync(join(folder, 'bad.yaml'), FILE.replace('size: 2}', 'size: two}'));
   const groups = await autopar('groups --cluster two.yaml --dp 2 --tp 2 --rank 1'.split(' '), { cwd: folder });
-  t.true(groups.stdout.startsWith('4 devices on 2 nodes of 2 × a100-sxm-80: '), groups.stdout);
+  t.true(groups.stdout.startsWith('4 devices on 2 unequal nodes of 2 × a100-sxm-80: '), groups.stdout);
 
   const bad = await autopar('groups --cluster bad.yaml --dp 2 --tp 2 --json'.split(' '), { cwd: folder });
   t.is(bad.code, 3);

@@ -7,17 +7,17 @@ const CIRCUMSTANCES = { version: '1.2.3', line: ['compile', 'x.onnx'], interrupt
 
 test('an error for the user: sentence, place, remedy', (t) => {
   const error = new AutoparError(
-    'bad-model',
+    'not-onnx',
     'input',
     'it is cut',
     { file: 'x.onnx', node: 'n', tensor: 't' },
     'copy it again',
   );
   const failure = failureOf(error, CIRCUMSTANCES);
-  t.is(failureText(failure), 'error[bad-model]: it is cut\n  in x.onnx, node n, tensor t\n  hint: copy it again');
+  t.is(failureText(failure), 'error[not-onnx]: it is cut\n  in x.onnx, node n, tensor t\n  hint: copy it again');
   t.deepEqual(failureJson(failure), {
     error: {
-      code: 'bad-model',
+      code: 'not-onnx',
       message: 'it is cut',
       where: { file: 'x.onnx', node: 'n', tensor: 't' },
       hint: 'copy it again',
@@ -27,8 +27,8 @@ test('an error for the user: sentence, place, remedy', (t) => {
 });
 
 test('a line number joins its file', (t) => {
-  const failure = failureOf(new AutoparError('x', 'input', 'y', { file: 'a.yaml', line: 3 }), CIRCUMSTANCES);
-  t.is(failureText(failure), 'error[x]: y\n  in a.yaml:3');
+  const failure = failureOf(new AutoparError('bad-yaml', 'input', 'y', { file: 'a.yaml', line: 3 }), CIRCUMSTANCES);
+  t.is(failureText(failure), 'error[bad-yaml]: y\n  in a.yaml:3');
 });
 
 test('anything else is our fault, with what to report and no stack trace', (t) => {

@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import { processGroups } from '../../src/api/groups.js';
@@ -79,6 +81,37 @@ test('a cluster gives the devices, and says which exchanges cross nodes', async 
   t.regex(words, /pp {2}with 10 \(across nodes\): sends activations to the next stage/);
   const refused = await autopar(['groups', '--cluster', '2x8:a100-sxm-80', '--dp', '3', '--tp', '2']);
   t.is(refused.code, 2);
+});
+
+test('where nodes differ, words and JSON name all kinds', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const levels = '[{name: node, size: 2, bandwidth: 300GB/s}, {name: network, size: 3, bandwidth: 25GB/s}]';
+  const nodes = '[{count: 1}, {count: 2, device: v100-sxm2-32}]';
+  writeFileSync(join(folder, 'mixed.yaml'), `version: 1\ndevice: h100-sxm-80\nlevels: ${levels}\nnodes: ${nodes}\n`);
+  const run = async (line: string) => {
+    const { code, stdout, stderr } = await autopar(line.split(' '), { cwd: folder });
+    t.is(code, 0, stderr);
+    return stdout;
+  };
+  const words = await run('groups --cluster mixed.yaml --pp 3 --tp 2');
+  t.is(
+    words.split('\n')[0],
+    '6 devices on 3 nodes of 2, 2 × h100-sxm-80 and 4 × v100-sxm2-32: dp 1 · tp 2 · pp 3 · sp 1',
+  );
+  const kinds = [
+    { nodes: 1, device: 'h100-sxm-80' },
+    { nodes: 2, device: 'v100-sxm2-32' },
+  ];
+  await run('plan models/gpt-tiny.onnx --cluster mixed.yaml --dp 1 --tp 2 --pp 3 -o plan');
+  for (const line of [
+    'explain plan --json',
+    'simulate --model gpt --cluster mixed.yaml --dp 6 --global-batch 6 --json',
+  ]) {
+    const { cluster } = JSON.parse(await run(line)) as { cluster: { device: string; kinds: typeof kinds } };
+    t.deepEqual(cluster.kinds, kinds, line);
+    t.is(cluster.device, 'v100-sxm2-32');
+  }
 });
 
 test('64 devices, dp 8 · tp 8', async (t) => {

@@ -176,12 +176,17 @@ slow('stages that share no batch statistics train with one micro-batch, said or 
   }
 });
 
-test.serial('an order of stages alone has a plan in stages', async (t) => {
-  const words = `compile ${MLP} --devices 2 --schedule 1f1b -o ordered --plan-only`.split(' ');
-  const { code, stdout, stderr } = await autopar(words, { cwd: folder });
-  t.is(code, 0, stderr);
-  t.regex(stdout, /degrees +.* pp 2\n +stages +\S.* \| .*, 1f1b/);
-});
+for (const [schedule, model, said] of [
+  ['1f1b', MLP, '1f1b'],
+  ['zbv', '--model gpt:layers=4,hidden=32,heads=2,seq=8,vocab=32,batch=4 --train', 'zbv, .*, 2 chunks a stage'],
+] as const) {
+  test.serial(`an order of stages alone has a plan in stages: ${schedule}`, async (t) => {
+    const words = `compile ${model} --devices 2 --schedule ${schedule} -o ordered --force --plan-only`.split(' ');
+    const { code, stdout, stderr } = await autopar(words, { cwd: folder });
+    t.is(code, 0, stderr);
+    t.regex(stdout, new RegExp(`degrees +.* pp 2\\n +stages +\\S.* \\| .*, ${said}`));
+  });
+}
 
 test.serial('buckets on one replica change nothing, and compile says so', async (t) => {
   const words = `compile ${MLP} --tp 2 --dp 1 --bucket 1MB -o alone`.split(' ');

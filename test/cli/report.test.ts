@@ -88,6 +88,9 @@ slow('of a plan in stages, of the same folder explained, and of a run', async (t
   const [timeline] = ran.pictures;
   t.true(timeline?.kind === 'timeline' && timeline.spans.some(({ kind }) => kind === 'backward'));
   const ranks = ran.json['ranks'] as readonly { readonly peakBytes: number }[];
+  // Each rank waits for the other stage: the first for gradients, the second for results.
+  const waiting = timeline?.kind === 'timeline' ? timeline.spans.filter(({ kind }) => kind === 'bubble') : [];
+  t.deepEqual([...new Set(waiting.map(({ line }) => line))].sort(), [0, 2]);
   t.deepEqual(
     peaksOf(ran),
     ranks.map((rank) => rank.peakBytes),

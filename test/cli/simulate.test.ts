@@ -1,9 +1,10 @@
 /**
  * @file Refusals of simulate, and of --model of other commands; and what they print for programs.
  */
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { autoparLine, workplace } from './autopar.js';
+import { autopar, autoparLine, workplace } from './autopar.js';
 
 test('a model is a file or a family: neither and both are refused', async (t) => {
   const { folder, remove } = workplace();
@@ -49,6 +50,21 @@ test('a generated model that cannot be written beside others is an error with a 
   const { code, stderr } = await autoparLine('autopar inspect --model mlp:layers=2,hidden=8', { cwd: folder, env });
   t.is(code, 7, stderr);
   t.regex(stderr, /error\[cannot-write\]: cannot write .*autopar-models/);
+});
+
+test('even layers on devices that differ are shown, with the option for others', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const cluster =
+    'version: 1\ndevice: h100-sxm-80\nlevels: [{name: node, size: 2}, {name: network, size: 2, bandwidth: 25GB/s}]\n' +
+    'nodes: [{count: 1}, {count: 1, device: a100-sxm-80}]\n';
+  writeFileSync(join(folder, 'mixed.yaml'), cluster);
+  const line = 'autopar simulate --model gpt:layers=4,hidden=256,heads=4 --cluster mixed.yaml --tp 2 --pp 2';
+  const even = await autoparLine(line, { cwd: folder });
+  t.regex(even.stdout, /^ {2}stages {5}E t\*2 \| t\*2 H \(even; compile may cut otherwise .*--stages\)$/m);
+  const { code, stdout, stderr } = await autopar([...line.split(' ').slice(1), '--stages', 't*3 | t'], { cwd: folder });
+  t.is(code, 0, stderr);
+  t.regex(stdout, /^ {2}stages {5}E t\*3 \| t H$/m);
 });
 
 test('--json has seconds and bytes by part, and the stages', async (t) => {

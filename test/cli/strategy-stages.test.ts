@@ -130,7 +130,7 @@ slow('explain says the stage of an operator and a tensor, what is sent, and the 
   const tensor = '/h.0/mlp/Add_output';
   const sent = await explain(`--tensor ${tensor}`);
   t.deepEqual(sent.places, [{ stage: 0, chunk: 0 }]);
-  // The program sends the block that its first stage holds.
+  // The program sends the shard that its first stage holds.
   const program = JSON.parse(readFileSync(join(folder, 'explained/program/program.json'), 'utf8')) as Program;
   const [first] = program.stages;
   const sends = Object.values(first?.phases ?? {})

@@ -107,6 +107,8 @@ test('what cannot be done is said', async (t) => {
   for (const [line, code, words] of [
     ['strategy', 2, 'missing-argument'],
     ['strategy dif', 2, 'did you mean diff'],
+    ['strategy shw tp', 2, 'did you mean show'],
+    ['strategy shw tp --all', 2, 'did you mean show'],
     ['strategy diff tp', 2, 'missing-argument'],
     ['strategy diff tp dp --exitcode', 2, 'did you mean --exit-code'],
     ['strategy export dp', 2, '--mindspore FILE'],

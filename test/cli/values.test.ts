@@ -6,7 +6,7 @@ import { byteSize, choiceAmong, integerParser, nameAndValue, nonNegative } from 
 import { nearest } from '../../src/ir/nearest.js';
 
 test('sizes in decimal and binary units', (t) => {
-  const parse = byteSize('--memory');
+  const parse = (text: string) => byteSize(text, '--memory');
   t.is(parse('80GB'), 80e9);
   t.is(parse('16GiB'), 16 * 2 ** 30);
   t.is(parse('1.5 tb'), 1.5e12);
@@ -16,22 +16,22 @@ test('sizes in decimal and binary units', (t) => {
 });
 
 test('whole numbers are read back, everything else is refused', (t) => {
-  const parse = integerParser('--dp', 1);
+  const parse = (text: string) => integerParser(1)(text, '--dp');
   fc.assert(fc.property(fc.integer({ min: 1 }), (value) => parse(String(value)) === value));
   for (const text of ['0', '-1', '1.0', '1e3', '', ' ', 'x', '0x10', '99999999999999999999'])
     t.throws(() => parse(text));
-  t.is(integerParser('--seed', 0)('0'), 0);
+  t.is(integerParser(0)('0', '--seed'), 0);
 });
 
 test('tolerances are numbers that are not negative', (t) => {
-  const parse = nonNegative('--rtol');
+  const parse = (text: string) => nonNegative(text, '--rtol');
   t.is(parse('1e-3'), 1e-3);
   for (const text of ['-1', 'x', '', 'Infinity']) t.throws(() => parse(text));
 });
 
 test('choices and repeated names', (t) => {
-  t.is(choiceAmong('--axes', ['roles', 'free'])('free'), 'free');
-  const parse = nameAndValue('--dim', integerParser('--dim', 1));
+  t.is(choiceAmong(['roles', 'free'])('free', '--axes'), 'free');
+  const parse = (text: string, before: unknown) => nameAndValue(integerParser(1))(text, '--dim', before);
   t.deepEqual(parse('seq=4', parse('batch=2', undefined)), { batch: 2, seq: 4 });
   t.deepEqual(parse('a=b=3', undefined), { 'a=b': 3 });
 });

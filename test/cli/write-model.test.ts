@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { missing } from '../missing.js';
-import { slowTests } from '../selection.js';
+import { slowTests, thinned } from '../selection.js';
 import { autopar } from './autopar.js';
 
 const slow = slowTests(test.serial);
@@ -101,17 +101,22 @@ for (const [name, sizes] of Object.entries(FAMILIES)) {
     const matrices = parameters.list.filter(({ shape }) => shape.length > 1);
     t.true(matrices.length > 0 && matrices.every(({ present }) => !present));
   });
+}
+
+// Each takes a long search: every second family is trained, and one sample taken of the others.
+for (const [name, sizes] of thinned(Object.entries(FAMILIES), 2))
   slow(`trained, the file of ${name} has the plan that the family has`, async (t) => {
     const { same, says } = await sameOfFile(`${name}:${sizes}`, ['--train']);
     t.true(same, says);
   });
+
+for (const [name, sizes] of thinned(Object.entries(FAMILIES).toReversed(), 2))
   slow(`the file of one sample of ${name} has the plan that the family has`, async (t) => {
     for (const options of [[], ['--train']]) {
       const { same, says } = await sameOfFile(`${name}:${sizes.replace(/batch=\d+/, 'batch=1')}`, options);
       t.true(same, says);
     }
   });
-}
 
 slow('a step of training of one sample: the file has the plan that the family has', async (t) => {
   const { same, says } = await sameOfFile(`llama:layers=2,kv_heads=2,${TINY}`, ['--train', '--sp', '1']);

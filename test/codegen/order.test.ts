@@ -1,13 +1,13 @@
 import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';
-import { initialTensors, type OrderedStep, orderLists } from '../../src/partition/order.js';
+import { initialTensors, type OrderedInstruction, orderLists } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import { megatron, mlp } from '../partition/mlp.js';
 
-function inOrder(graph: ShardedGraph): readonly OrderedStep[] {
-  return orderLists(graph).flatMap(({ steps }) => steps);
+function inOrder(graph: ShardedGraph): readonly OrderedInstruction[] {
+  return orderLists(graph).flatMap(({ instructions }) => instructions);
 }
 
 function sharded() {
@@ -20,9 +20,11 @@ function sharded() {
 }
 
 test('segments end at layers and at collectives; every start has one wait', (t) => {
-  const steps = inOrder(sharded());
+  const instructions = inOrder(sharded());
   t.deepEqual(
-    steps.map((step) => (step.kind === 'segment' ? step.nodes.map((node) => node.op).join('+') : step.kind)),
+    instructions.map((instruction) =>
+      instruction.kind === 'segment' ? instruction.nodes.map((node) => node.op).join('+') : instruction.kind,
+    ),
     ['MatMul+Relu', 'MatMul', 'start', 'wait'],
   );
 });
@@ -30,14 +32,14 @@ test('segments end at layers and at collectives; every start has one wait', (t) 
 test('nothing is read before it is there', (t) => {
   const graph = sharded();
   const there = new Set(initialTensors(graph));
-  for (const step of inOrder(graph)) {
-    if (step.kind === 'segment') {
-      for (const node of step.nodes) {
+  for (const instruction of inOrder(graph)) {
+    if (instruction.kind === 'segment') {
+      for (const node of instruction.nodes) {
         for (const input of node.inputs) t.true(input === null || there.has(input));
         for (const output of node.outputs) if (output !== null) there.add(output);
       }
-    } else if (step.kind === 'start') t.true(there.has(step.node.input));
-    else if (step.kind === 'wait') there.add(step.node.output);
+    } else if (instruction.kind === 'start') t.true(there.has(instruction.node.input));
+    else if (instruction.kind === 'wait') there.add(instruction.node.output);
   }
   t.true(there.has('y'));
 });
@@ -59,8 +61,8 @@ test('operators on weights alone run directly before their first reader', (t) =>
   const nodes = [made('w2', 'once'), ...reading];
   const tensors = new Map([...graph.tensors, ['once', w2]] as const);
   t.deepEqual(
-    inOrder({ ...graph, nodes, tensors }).map((step) =>
-      step.kind === 'segment' ? step.nodes.map(({ outputs }) => outputs[0]) : step.kind,
+    inOrder({ ...graph, nodes, tensors }).map((instruction) =>
+      instruction.kind === 'segment' ? instruction.nodes.map(({ outputs }) => outputs[0]) : instruction.kind,
     ),
     [['h', 'a'], ['once', 'y/t0'], 'start', 'wait'],
   );

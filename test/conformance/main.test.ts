@@ -146,7 +146,7 @@ test('a rank that does too much is named with the operator that prevents it', (t
   t.regex(lines[0] ?? '', /^model, tp 2: 0\.900 .* LSTM: whole$/);
 });
 
-test('tiling repeats whole blocks of every dimension', (t) => {
+test('tiling repeats whole runs of every dimension', (t) => {
   const array = constant('int64', [1, 2, 3, 4], [2, 2]);
   t.deepEqual(tiled(array, [4, 2]), constant('int64', [1, 2, 3, 4, 1, 2, 3, 4], [4, 2]));
   t.deepEqual(tiled(array, [2, 4]), constant('int64', [1, 2, 1, 2, 3, 4, 3, 4], [2, 4]));

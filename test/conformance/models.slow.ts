@@ -18,7 +18,7 @@ const QUANTISED = [
 ];
 
 if (existsSync(FOLDER)) {
-  for (const reference of thinned(findCases([FOLDER]), 3)) {
+  for (const reference of thinned(findCases([FOLDER]), 6)) {
     test.serial(`exported model ${reference.name}: unsharded, by dp, by tp, as searched`, async (t) => {
       const [result] = await runCases([reference], { jobs: 1 });
       if (!result) throw new Error('there is no result');

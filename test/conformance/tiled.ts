@@ -13,19 +13,19 @@ export function tiled(array: ConstantTensor, shape: readonly number[]): Constant
     if (!Number.isInteger(times) || times < 1) {
       throw new Error(`[${array.shape.join(', ')}] cannot be tiled to [${shape.join(', ')}]`);
     }
-    const block = elementCount(sizes.slice(axis)) * bytes;
-    data = repeatBlocks(data, block, times);
+    const run = elementCount(sizes.slice(axis)) * bytes;
+    data = repeatRuns(data, run, times);
     sizes[axis] = (sizes[axis] ?? 1) * times;
   }
   return { dtype: array.dtype, shape: sizes, data };
 }
 
-function repeatBlocks(data: Uint8Array, block: number, times: number): Uint8Array {
-  if (times === 1 || block === 0) return data;
+function repeatRuns(data: Uint8Array, run: number, times: number): Uint8Array {
+  if (times === 1 || run === 0) return data;
   const result = new Uint8Array(data.length * times);
-  for (let index = 0; index * block < data.length; index++) {
-    const part = data.subarray(index * block, (index + 1) * block);
-    for (let copy = 0; copy < times; copy++) result.set(part, (index * times + copy) * block);
+  for (let index = 0; index * run < data.length; index++) {
+    const part = data.subarray(index * run, (index + 1) * run);
+    for (let copy = 0; copy < times; copy++) result.set(part, (index * times + copy) * run);
   }
   return result;
 }

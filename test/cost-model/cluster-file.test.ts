@@ -11,7 +11,7 @@ import { clusterOfDescription, readClusterFile } from '../../src/cost-model/clus
 import { collectiveSeconds } from '../../src/cost-model/collective-price.js';
 import { evenPlace, placeGroup } from '../../src/cost-model/group-place.js';
 import { linkBound } from '../../src/cost-model/link-bound.js';
-import { onNodes } from '../../src/cost-model/node-kinds.js';
+import { clustersOfStages } from '../../src/cost-model/node-kinds.js';
 import { usableBytes } from '../../src/cost-model/predict.js';
 import { quantityOf } from '../../src/cost-model/quantities.js';
 import { AutoparError } from '../../src/ir/error.js';
@@ -128,11 +128,12 @@ test('a device of its own, and nodes that differ: the slowest bounds a step, a s
       [1, 400e12],
     ],
   );
-  t.is(onNodes(cluster, 0, 2).device.peakFlops.bf16, 800e12);
-  t.is(onNodes(cluster, 3, 1).device.peakFlops.bf16, 400e12);
-  t.is(onNodes(cluster, 1, 2).device.memoryBytes, 4e10);
-  t.is(onNodes(cluster, 0, 1).device.profile?.launchSeconds, 1e-6);
-  t.throws(() => onNodes(cluster, 3, 2), { message: /no nodes 3 to 4/ });
+  const [first, second] = clustersOfStages(cluster, 2, 16);
+  t.is(first?.device.peakFlops.bf16, 800e12);
+  t.is(second?.device.memoryBytes, 4e10);
+  const single = clustersOfStages(cluster, 4, 8);
+  t.is(single[3]?.device.peakFlops.bf16, 400e12);
+  t.is(single[0]?.device.profile?.launchSeconds, 1e-6);
 });
 
 const WRONG: readonly (readonly [string, number | undefined, RegExp, RegExp])[] = [

@@ -141,16 +141,16 @@ test('each half waits only for what is not behind the other', async (t) => {
   let [now, waited] = [0, 0];
   const free = new Map<string, number>();
   const ends = new Map<number, number>();
-  for (const { step } of list?.steps ?? []) {
-    if (step.kind === 'segment') now += step.nodes.reduce((sum, node) => sum + price(node), 0);
-    if (step.kind === 'accumulate') now += price(step.node);
-    if (step.kind === 'start') {
-      const line = step.node.axes.join();
-      free.set(line, Math.max(now, free.get(line) ?? 0) + price(step.node));
-      ends.set(step.id, free.get(line) as number);
+  for (const { instruction } of list?.instructions ?? []) {
+    if (instruction.kind === 'segment') now += instruction.nodes.reduce((sum, node) => sum + price(node), 0);
+    if (instruction.kind === 'accumulate') now += price(instruction.node);
+    if (instruction.kind === 'start') {
+      const line = instruction.node.axes.join();
+      free.set(line, Math.max(now, free.get(line) ?? 0) + price(instruction.node));
+      ends.set(instruction.id, free.get(line) as number);
     }
-    if (step.kind !== 'wait') continue;
-    const left = Math.max(0, (ends.get(step.id) as number) - now);
+    if (instruction.kind !== 'wait') continue;
+    const left = Math.max(0, (ends.get(instruction.id) as number) - now);
     waited += left;
     now += left;
   }

@@ -159,7 +159,7 @@ for (const [name, cluster] of LINKED) {
           const cost = exact.cost(from, to, shape, bits);
           t.is(makeResharder(mesh, price, bound).cost(from, to, shape, bits), cost, pair);
           let [before, after] = [0, cost];
-          for (const step of exact.steps(from, to, shape, bits)) {
+          for (const step of exact.ops(from, to, shape, bits)) {
             t.true(bound(step.from, to, shape, bits) <= after, pair);
             const own = price(step, shape, bits);
             [before, after] = [before + own, after - own];

@@ -17,9 +17,9 @@ test('two segments and a collective: one call besides, and two results copied', 
   );
   const { segments, copies } = runtimeSeconds(graph, CPU_RANK);
   t.is(segments, 10e-6);
-  // Blocks of [4, 16] in float32, read and written at 10 GB/s.
-  const block = (2 * 4 * 4 * 16) / 1e10;
-  t.true(Math.abs(copies - 2 * block) < 1e-15);
+  // Shards of [4, 16] in float32, read and written at 10 GB/s.
+  const copy = (2 * 4 * 4 * 16) / 1e10;
+  t.true(Math.abs(copies - 2 * copy) < 1e-15);
   // State is swapped, which copies nothing.
   const state = [{ from: 'a', to: 'x' }];
   t.is(runtimeSeconds({ ...graph, state }, CPU_RANK).copies, copies);

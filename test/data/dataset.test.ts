@@ -13,6 +13,7 @@ import { openDataset } from '../../src/data/dataset.js';
 import { npzMembers } from '../../src/data/npz-members.js';
 import { batchesPerEpoch, batchRows, nextPosition, sampleAt } from '../../src/data/sampler.js';
 import { AutoparError } from '../../src/ir/error.js';
+import type { ErrorCode } from '../../src/ir/error-codes.js';
 import { writeNpy } from '../../src/program/arrays/npy.js';
 import { writeNpz } from '../../src/program/arrays/npz.js';
 import { asBytes } from '../../src/program/typed.js';
@@ -155,7 +156,7 @@ test('what is no data for the inputs is refused with both sides', (t) => {
   const ids = longs([1, 2, 3, 4], [2, 2]);
   const inputs = [input('ids', [1, 2]), input('labels', [1, 2])];
   const npz = (name: string, arrays: Parameters<typeof writeNpz>[0]) => written(name, writeNpz(arrays));
-  const cases: readonly (readonly [file: string, code: string, says: RegExp])[] = [
+  const cases: readonly (readonly [file: string, code: ErrorCode, says: RegExp])[] = [
     [join(folder, 'absent.npz'), 'missing-data', /does not exist/],
     [folder, 'missing-data', /is a folder/],
     [npz('lacks.npz', { ids }), 'missing-input', /no array for input labels int64 \[1, 2\]/],
@@ -189,7 +190,7 @@ test('numbers that are no class, or no row of a table, are refused where they ar
     writeNpz({ ids: longs([1, 2, 9, 4], [2, 2]), labels: longs([-100, 2, 3, 5], [2, 2]) }),
   );
   const below = (count: number, isLabel: boolean) => ({
-    range: { below: count, ignored: isLabel ? -100 : null, isLabel },
+    range: { from: 0, below: count, ignored: isLabel ? -100 : null, isLabel },
   });
   const inputs = [input('ids', [2, 2], below(9, false)), input('labels', [2, 2], below(5, true))];
   const dataset = openDataset({ files: [file], inputs, labels: 'labels', tokenType: 'uint16' });

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { PIPELINE_PICTURE, pipelinePicture } from '../../scripts/pipeline-picture.js';
 import { autoparLine, ROOT, workplace } from '../cli/autopar.js';
 import { slowTests } from '../selection.js';
 
@@ -42,6 +43,14 @@ slowTests(test)('every command that README shows runs and prints what README sho
     t.is(code, 0, `${line}\n${stderr}`);
     t.deepEqual(withoutNumbers(stdout.trimEnd().split('\n')), withoutNumbers(output), line);
   }
+});
+
+slowTests(test)(`${PIPELINE_PICTURE} is current`, async (t) => {
+  t.is(
+    readFileSync(join(ROOT, PIPELINE_PICTURE), 'utf8'),
+    await pipelinePicture(),
+    'npm run docs:readme draws it anew',
+  );
 });
 
 test('the first two commands are the ones that .ci/run runs in a fresh clone', async (t) => {

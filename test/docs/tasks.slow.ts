@@ -41,7 +41,9 @@ const TASKS: readonly (readonly [task: string, page: string, commands: number])[
   ['a first plan, and training', 'docs/getting-started.md', 4],
   ['a model of one’s own with annotations', 'docs/annotations.md', 1],
   ['training, resumed and exported', 'docs/training.md', 7],
-  ['a folder for MindSpore, a model per rank', 'docs/checkpoints.md', 6],
+  ['plans in other forms', 'docs/checkpoints.md', 4],
+  ['a model per rank', 'docs/onnx.md', 3],
+  ['a folder for MindSpore', 'docs/mindspore.md', 2],
   ['a program for torchrun', 'docs/torch.md', 2],
 ];
 

@@ -41,6 +41,28 @@ export function node(
   };
 }
 
+/** An operator that the traced program's operator became, which reads these parameters: `p_` and the name. */
+export function traced(
+  op: string,
+  inputs: readonly string[],
+  output: string,
+  read: string,
+  attributes: Readonly<Record<string, Given>> = {},
+): NodeProto {
+  const args = read.split(' ').map((name) => `%p_${name.replaceAll('.', '_')}`);
+  const metadata = {
+    key: 'pkg.torch.onnx.fx_node',
+    value: `%${output} : (args = (%${inputs[0]}, ${args.join(', ')}))`,
+  };
+  return node(op, inputs, [output], attributes, { name: `node_${output}`, metadata_props: [metadata] });
+}
+
+/** The record of PyTorch's exporter that these are the parameters of the traced program. */
+export function recordOf(names: readonly string[]): { readonly key: string; readonly value: string } {
+  const lines = names.map((name) => `p_${name.replaceAll('.', '_')}: PARAMETER target='${name}'\n`);
+  return { key: 'pkg.torch.export.ExportedProgram.graph_signature', value: lines.join('') };
+}
+
 /** A value of float32 by default; dimensions are sizes or names. */
 export function value(name: string, shape: readonly (number | string)[], dtype: DType = 'float32'): ValueInfoProto {
   const dim = shape.map((size) => (typeof size === 'number' ? { dim_value: size } : { dim_param: size }));

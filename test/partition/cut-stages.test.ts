@@ -5,7 +5,9 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
+import { GraphBuilder } from '../../models/builder.js';
 import { generatedModel } from '../../models/families.js';
+import { linear } from '../../models/transformer.js';
 import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { accumulatedApart, cutStages, type StagePlace } from '../../src/partition/cut-stages.js';
@@ -76,6 +78,23 @@ test('a cut between layers sends one activation, and one gradient of it: the sum
   t.deepEqual(gradient?.shape, activation?.shape);
   const readers = forward.filter(({ inputs }) => inputs.includes(micro[0]?.tensor ?? ''));
   t.is(readers.length, 2);
+});
+
+test('the first stage is fed what no operator reads, as the whole graph is', (t) => {
+  const builder = new GraphBuilder('unread', 21);
+  const x = builder.input('x', 'float32', [4, 8]);
+  builder.input('unread', 'float32', [4, 3]);
+  builder.output('y', linear(builder, 'second', linear(builder, 'first', x, 8), 8));
+  const graph = builder.build();
+  const placeOf = new Map(
+    graph.nodes.map(({ name }) => [name, { stage: name.includes('second') ? 1 : 0, chunk: 0 }] as const),
+  );
+  const { stages, transfers } = cutStages(graph, placeOf, 2);
+  const [sent] = transfers.map(({ tensor }) => tensor);
+  t.deepEqual(
+    stages.map(({ graph: { inputs } }) => inputs),
+    [['x', 'unread'], [sent ?? '']],
+  );
 });
 
 function problemsOf(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, count: number): readonly string[] {

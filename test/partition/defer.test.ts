@@ -123,15 +123,15 @@ test('deferred nodes wait for what their readers wait for; every node runs once,
         return true;
       };
       let count = 0;
-      for (const step of orderLists(graph).flatMap(({ steps }) => steps)) {
-        if (step.kind === 'segment')
-          for (const node of step.nodes) {
+      for (const instruction of orderLists(graph).flatMap(({ instructions }) => instructions)) {
+        if (instruction.kind === 'segment')
+          for (const node of instruction.nodes) {
             if (!run(node)) return false;
             for (const name of resultsOf(node)) there.add(name);
           }
-        else if (step.kind === 'start' && !run(step.node)) return false;
-        else if (step.kind === 'wait') there.add(step.node.output);
-        count += step.kind === 'segment' ? step.nodes.length : step.kind === 'start' ? 1 : 0;
+        else if (instruction.kind === 'start' && !run(instruction.node)) return false;
+        else if (instruction.kind === 'wait') there.add(instruction.node.output);
+        count += instruction.kind === 'segment' ? instruction.nodes.length : instruction.kind === 'start' ? 1 : 0;
       }
       return count === graph.nodes.length;
     }),

@@ -120,7 +120,7 @@ function* ofCollective(
   yield ['a collective dropped', without];
   const isOnlyGathered =
     graph.outputs.some(({ tensor }) => tensor === node.output) && input.layout.partial.length === 0;
-  // A sum over all elements is the same of blocks in any place.
+  // A sum over all elements is the same of shards in any place.
   const isMovedToSum =
     ['permute', 'all-to-all'].includes(node.collective.kind) &&
     graph.nodes.every(
@@ -143,7 +143,7 @@ function* ofCollective(
   if (node.collective.kind === 'permute') {
     const { to } = node.collective;
     const further = to.map((member) => (member + 1) % to.length);
-    yield ['blocks sent one rank further', replaced({ collective: { kind: 'permute', to: further } })];
+    yield ['shards sent one rank further', replaced({ collective: { kind: 'permute', to: further } })];
   }
   for (const { name } of subAxes(graph.mesh)) {
     if (!node.axes.includes(name)) {
@@ -228,7 +228,7 @@ function* ofTensor(graph: ShardedGraph, name: string): Generator<readonly [strin
   const first = [...(tensor.first ?? []), free.name];
   yield ["a tensor said to be the first rank's alone", changed({ first })];
   yield ['a tensor said to vary', changed({ varying: [...(tensor.varying ?? []), free.name] })];
-  // Weights have the layout of their readers: whether two operands fit is checked where an operator has a rule for its blocks.
+  // Weights have the layout of their readers: whether two operands fit is checked where an operator has a rule for its shards.
   if (!graph.nodes.some((node) => resultsOf(node).includes(name))) return;
   const cut = layout.dims.findIndex((pieces) => pieces.length === 1 && pieces[0]?.axes.length === 1);
   const [piece] = layout.dims[cut] ?? [];

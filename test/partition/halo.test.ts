@@ -1,5 +1,5 @@
 /**
- * @file Operators whose windows reach over the borders of blocks: lowered on two to six ranks, with windows, strides, dilations,
+ * @file Operators whose windows reach over the borders of shards: lowered on two to six ranks, with windows, strides, dilations,
  * pads and sizes of all kinds, run rank by rank and compared with the operator run whole; the lowered operators are typed too.
  */
 import test from 'ava';
@@ -75,7 +75,7 @@ for (const [number, own] of SAMPLES.entries())
     }
   });
 
-test('a window that reaches beyond the next block is refused with both sizes and the degree that would do', (t) => {
+test('a window that reaches beyond the next shard is refused with both sizes and the degree that would do', (t) => {
   const view = viewOfCase(sample('Conv', [floats(1, 2, 20), floats(2, 2, 7)], { strides: [2], pads: [3, 3] }));
   const legal = (parts: number) => {
     const strategy = { axes: { y0: ['sp'] }, partialOperands: null, pending: { kind: 'none' } } as const;

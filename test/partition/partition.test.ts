@@ -63,7 +63,7 @@ test('a reader that wants another layout gets a redistribution', (t) => {
 test('liveness counts weights, operands and results of the fullest node', (t) => {
   const { peakBytes, at, bytesByTensor: held } = liveness(lowered());
   const weightBytes = 4 * (16 * 16 + 16 * 16);
-  // At the all-reduce: its operand and its result; at the matmuls: two blocks of [4, 16] each.
+  // At the all-reduce: its operand and its result; at the matmuls: two shards of [4, 16] each.
   t.is(peakBytes, weightBytes + 4 * (4 * 16 + 4 * 16));
   t.is(at, 'h');
   t.deepEqual(

@@ -92,25 +92,25 @@ test('every node runs once, behind its operands; buckets begin whole', (t) => {
       let last: number | undefined;
       const closed = new Set<number>();
       let computesSince = new Map<string, boolean>();
-      for (const step of orderLists(graph).flatMap(({ steps }) => steps)) {
-        const bucket = step.kind === 'start' ? step.node.bucket?.id : undefined;
+      for (const instruction of orderLists(graph).flatMap(({ instructions }) => instructions)) {
+        const bucket = instruction.kind === 'start' ? instruction.node.bucket?.id : undefined;
         if (last !== undefined && bucket !== last) closed.add(last);
         if (bucket !== undefined && closed.has(bucket)) return false;
         last = bucket;
-        if (step.kind === 'segment') {
+        if (instruction.kind === 'segment') {
           computesSince = new Map([...computesSince.keys()].map((name) => [name, true]));
-          for (const node of step.nodes) {
+          for (const node of instruction.nodes) {
             if (!isReady(node)) return false;
             run.push(node);
             for (const name of resultsOf(node)) there.add(name);
           }
-        } else if (step.kind === 'start') {
-          if (!isReady(step.node)) return false;
-          run.push(step.node);
-          computesSince.set(step.node.output, false);
-        } else if (step.kind === 'wait') {
-          there.add(step.node.output);
-          if (computesSince.get(step.node.output)) ahead++;
+        } else if (instruction.kind === 'start') {
+          if (!isReady(instruction.node)) return false;
+          run.push(instruction.node);
+          computesSince.set(instruction.node.output, false);
+        } else if (instruction.kind === 'wait') {
+          there.add(instruction.node.output);
+          if (computesSince.get(instruction.node.output)) ahead++;
         }
       }
       return run.length === graph.nodes.length && new Set(run).size === run.length;

@@ -6,7 +6,7 @@
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import type { Fragment } from '../../src/partition/fragment.js';
 import type { ShardedTensor } from '../../src/partition/sharded-graph.js';
-import { type Layout, localShape, paddedShape } from '../../src/sharding-propagation/layout.js';
+import { type Layout, localShape } from '../../src/sharding-propagation/layout.js';
 import {
   coordinatesOf,
   deviceCount,
@@ -27,31 +27,31 @@ export async function simulateFragment(
 ): Promise<readonly Values[]> {
   const { mesh } = fragment;
   const ranks = Array.from({ length: deviceCount(mesh) }, (_, rank) => rank);
-  const blocks = new Map<string, readonly Values[]>();
+  const held = new Map<string, readonly Values[]>();
   for (const [name, value] of operands) {
     const { layout, zeroPadded } = fragment.get(name);
     // Whatever an operator before left in the padding: nothing may depend on it.
     const padding = zeroPadded ? 0 : 1e3;
-    blocks.set(
+    held.set(
       name,
-      ranks.map((rank) => cutBlock(value, layout, mesh, rank, padding)),
+      ranks.map((rank) => cutShard(value, layout, mesh, rank, padding)),
     );
   }
   for (const [name, value] of fragment.constants) {
     const whole = { dtype: value.dtype, shape: value.shape, data: numbersOf(value) };
-    blocks.set(
+    held.set(
       name,
       ranks.map(() => whole),
     );
   }
   for (const { name, axes, block, bias } of fragment.coordinates.values()) {
-    blocks.set(
+    held.set(
       name,
       ranks.map((rank) => ({ dtype: 'int64', shape: [1], data: [indexOn(mesh, axes, rank) * block + bias] })),
     );
   }
   const need = (name: string) => {
-    const found = blocks.get(name);
+    const found = held.get(name);
     if (!found) throw new Error(`${name} is read before it is made`);
     return found;
   };
@@ -60,13 +60,13 @@ export async function simulateFragment(
       const [from, to] = [fragment.get(node.input), fragment.get(node.output)];
       const { collective, axes } = node;
       if (collective.kind === 'permute' && from.varying) {
-        blocks.set(
+        held.set(
           node.output,
           ranks.map((rank) => need(node.input)[senderTo(mesh, axes, rank, collective.to)] as Values),
         );
         continue;
       }
-      blocks.set(
+      held.set(
         node.output,
         ranks.map((rank) => exchanged(need(node.input), from, to.layout, mesh, rank)),
       );
@@ -82,7 +82,7 @@ export async function simulateFragment(
     }
     node.outputs.forEach((name, index) => {
       if (name !== null)
-        blocks.set(
+        held.set(
           name,
           made.map((values) => values[index] as Values),
         );
@@ -91,7 +91,7 @@ export async function simulateFragment(
   return results.map((name) => assemble(need(name), fragment.get(name), mesh, ranks));
 }
 
-/** The rank whose block a permutation over axes brings to another. */
+/** The rank whose shard a permutation over axes brings to another. */
 function senderTo(mesh: Mesh, axes: readonly SubAxis[], rank: number, to: readonly number[]): number {
   const own = coordinatesOf(mesh, rank);
   const isBeside = (other: ReadonlyMap<string, number>) =>
@@ -110,11 +110,11 @@ function exchanged(from: readonly Values[], before: ShardedTensor, after: Layout
     return staying.every((axis) => place.get(axis) === own.get(axis)) ? [other] : [];
   });
   // A tensor that stays partial is the world's own share already.
-  return cutBlock(assemble(from, before, mesh, world), { ...after, partial: [] }, mesh, rank);
+  return cutShard(assemble(from, before, mesh, world), { ...after, partial: [] }, mesh, rank);
 }
 
-/** The whole tensor from the blocks of some ranks; partial ones are reduced, replicas must agree. */
-function assemble(blocks: readonly Values[], tensor: ShardedTensor, mesh: Mesh, ranks: readonly number[]): Values {
+/** The whole tensor from the shards of some ranks; partial ones are reduced, replicas must agree. */
+function assemble(shards: readonly Values[], tensor: ShardedTensor, mesh: Mesh, ranks: readonly number[]): Values {
   const count = tensor.shape.reduce((product, size) => product * size, 1);
   const whole: number[] = new Array<number>(count).fill(Number.NaN);
   const [reduction] = tensor.layout.partial.map((entry) => entry.reduction);
@@ -126,7 +126,7 @@ function assemble(blocks: readonly Values[], tensor: ShardedTensor, mesh: Mesh, 
     worlds.set(key, world);
     positions(tensor.shape, tensor.layout, mesh, rank).forEach((position, index) => {
       if (position === null) return;
-      const value = blocks[rank]?.data[index] ?? Number.NaN;
+      const value = shards[rank]?.data[index] ?? Number.NaN;
       const known = world.get(position);
       if (known !== undefined && !Object.is(known, value) && Math.abs(known - value) > 1e-4 * (1 + Math.abs(known)))
         throw new Error(`replicas of ${tensor.name} differ: ${known} and ${value}`);
@@ -142,7 +142,7 @@ function assemble(blocks: readonly Values[], tensor: ShardedTensor, mesh: Mesh, 
 }
 
 /** A rank's shard; for a sum, an arbitrary share. Padding holds values that nobody may rely on. */
-function cutBlock(value: Values, layout: Layout, mesh: Mesh, rank: number, padding = 0): Values {
+function cutShard(value: Values, layout: Layout, mesh: Mesh, rank: number, padding = 0): Values {
   const shape = localShape(value.shape, layout, mesh);
   const axes = layout.partial.map(({ axis }) => axis);
   const data = positions(value.shape, layout, mesh, rank).map((position) => {
@@ -158,6 +158,15 @@ function cutBlock(value: Values, layout: Layout, mesh: Mesh, rank: number, paddi
     );
   });
   return { dtype: value.dtype, shape, data };
+}
+
+/** The shape of the padded tensor that a layout cuts; the tensor's own where nothing is padded. */
+function paddedShape(shape: readonly number[], layout: Layout): readonly number[] {
+  if (!layout.extents) return shape;
+  return shape.map((size, axis) => {
+    const parts = layout.extents?.[axis];
+    return parts ? parts.reduce((product, part) => product * part.size, 1) : size;
+  });
 }
 
 function groupSize(mesh: Mesh, axes: readonly string[]): number {

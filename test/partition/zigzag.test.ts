@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { generatedModel } from '../../models/families.js';
 import { llama } from '../../models/llama.js';
 import { importModel } from '../../src/api/models/import.js';
 import { withTraining } from '../../src/api/models/training.js';
@@ -26,8 +27,8 @@ test('over a whole ring every rank computes what its pieces see, once, and no mo
       const pieces = (of: number) => [of, 2 * count - 1 - of];
       const computed = Array.from({ length: count }, (_, hop) =>
         partsOfHop(hop, count, true).map(({ own, other, byRank }) => {
-          const block = (rank - hop + count) % count;
-          return [pieces(rank)[byRank?.[rank] ?? own], pieces(block)[byRank?.[rank] ?? other]].join();
+          const chunk = (rank - hop + count) % count;
+          return [pieces(rank)[byRank?.[rank] ?? own], pieces(chunk)[byRank?.[rank] ?? other]].join();
         }),
       ).flat();
       const needed = pieces(rank).flatMap((query) =>
@@ -47,11 +48,12 @@ test('a rank has the pieces r and 2n − 1 − r, and the way back is the way ba
   t.deepEqual(reordered(there, type, order, true), data);
 });
 
-async function trainingStep(): Promise<Graph> {
-  const sizes = { layers: 1, width: 16, heads: 4, keyHeads: 2, feedForward: 32, vocabulary: 32 };
-  const file = join(FOLDER, 'llama.onnx');
-  writeFileSync(file, writeOnnx(llama('llama', { batch: 1, sequence: 64, ...sizes }, 1)));
-  const imported = await importModel(file, { keepsParameters: true });
+const sizes = { layers: 1, width: 16, heads: 4, keyHeads: 2, feedForward: 32, vocabulary: 32 };
+
+async function trainingStep(model = llama('llama', { batch: 1, sequence: 64, ...sizes }, 1)): Promise<Graph> {
+  const file = join(FOLDER, `${model.name}.onnx`);
+  writeFileSync(file, writeOnnx(model));
+  const imported = await importModel(file, { keepsParameters: true, sharesSequence: true });
   return withTraining(imported, { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } })
     .graph;
 }
@@ -83,6 +85,17 @@ test('with n ranks the slowest computes 2n + 1 of the 4n products of pieces that
       plain.map(() => (2 * count + 1) / (4 * count)),
     );
   }
+});
+
+test('activations stay in zig-zag order where rotary embedding is one operator', async (t) => {
+  const written = generatedModel('llama:layers=1,hidden=16,heads=4,kv_heads=2,ffn=32,vocab=32,seq=64').build(1);
+  const graph = await trainingStep({ ...written, name: 'rotary' });
+  t.true(graph.nodes.some(({ op, body }) => op === 'RotaryEmbedding' && body === null));
+  const { graph: ordered, reason } = inZigzag(graph, 2);
+  t.is(reason, null);
+  const before = new Set(graph.nodes.map(({ name }) => name));
+  const added = ordered?.nodes.map(({ name }) => name).filter((name) => !before.has(name));
+  t.deepEqual(added, ['rotary.cosine/zigzag', 'rotary.sine/zigzag']);
 });
 
 test('why a sequence stays in the model’s order', async (t) => {

@@ -90,8 +90,11 @@ interface PerStage {
   readonly counted: readonly number[];
 }
 
-/** Samples of a step: enough for 8 micro-batches on two replicas. */
-const BATCH = 16;
+/** Samples of a step: enough for 8 micro-batches on two replicas, or two for each micro-batch if these do not divide it. */
+function batchOf(microBatches: number): number {
+  return 16 % microBatches === 0 ? 16 : 2 * microBatches;
+}
+
 /** Experts that choose tokens, and slots of experts, are of all tokens of the file. */
 const OF_THEIR_BATCH: ReadonlySet<ModelName> = new Set(['moe', 'capacity-experts']);
 
@@ -132,7 +135,7 @@ export async function train(
     const { plan, recompute: effect } = await compile({
       model: file,
       output: directory,
-      ...(OF_THEIR_BATCH.has(model) ? {} : { globalBatch: BATCH }),
+      ...(OF_THEIR_BATCH.has(model) ? {} : { globalBatch: batchOf(microBatches) }),
       ...(meshes === undefined
         ? { devices: stages * dp * sp * tp, degrees: { pp: stages, dp, tp, sp, ep }, axes: 'roles' as const }
         : { meshes, pp: stages }),

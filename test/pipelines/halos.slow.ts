@@ -1,5 +1,5 @@
 /**
- * @file Images sharded in space train as one rank does: losses over 20 steps, every gradient, weights, momentum and running
+ * @file Images sharded in space train as one rank does: losses over some steps, every gradient, weights, momentum and running
  * statistics; counted bytes and the counted peak are the predicted ones, and halos are exchanged.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,13 +8,14 @@ import { join } from 'node:path';
 import test from 'ava';
 import { compile, readParallelConfig, verify } from '../../src/api/index.js';
 import { openCompiled } from '../../src/api/verify.js';
+import { shortened } from '../selection.js';
 import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { writeModel } from './models.js';
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;
-const STEPS = 20;
+const STEPS = shortened(20);
 
 const DEGREES: readonly Pipeline[] = [
   { stages: 1, sp: 2 },
@@ -44,11 +45,11 @@ for (const task of TASKS)
     });
 
 const IMAGES = [
-  { cuts: 'height', strategy: [1, 1, 2, 1], block: [8, 2, 8, 12] },
-  { cuts: 'width', strategy: [1, 1, 1, 2], block: [8, 2, 16, 6] },
+  { cuts: 'height', strategy: [1, 1, 2, 1], shard: [8, 2, 8, 12] },
+  { cuts: 'width', strategy: [1, 1, 1, 2], shard: [8, 2, 16, 6] },
 ];
 
-for (const { cuts, strategy, block } of IMAGES)
+for (const { cuts, strategy, shard } of IMAGES)
   test.serial(`dataset_strategy that cuts ${cuts} has each rank read its part, and borders exchanged`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     t.teardown(() => rmSync(folder, { recursive: true }));
@@ -69,7 +70,7 @@ for (const { cuts, strategy, block } of IMAGES)
     await compile({ model, config: await readParallelConfig(config), output, devices: 2, complete: 'propagate' });
     const { program } = await openCompiled(output);
     const [stage] = program.stages;
-    t.deepEqual(stage?.tensors['image']?.localShape, block);
+    t.deepEqual(stage?.tensors['image']?.localShape, shard);
     const borders = Object.values(stage?.tensors ?? {}).filter(({ border }) => border !== undefined);
     t.true(borders.length > 0);
     t.true((await verify({ directory: output })).passed);

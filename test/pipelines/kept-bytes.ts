@@ -42,16 +42,16 @@ export function gatheredBytes(stages: readonly LoweredStage[]): { readonly most:
       layers.set(key, (layers.get(key) ?? 0) + localBytes(tensor));
     }
     layer = Math.max(layer, ...layers.values());
-    for (const { steps } of orderedLists(sharded).filter(({ list }) => list.phase !== 'update')) {
+    for (const { instructions } of orderedLists(sharded).filter(({ list }) => list.phase !== 'update')) {
       const last = new Map<string, number>();
       const reads = (index: number) => {
-        const step = steps[index];
+        const step = instructions[index];
         if (step?.kind === 'segment') return step.nodes.flatMap(readsOf);
         return step?.kind === 'wait' || step?.kind === 'accumulate' ? readsOf(step.node) : [];
       };
-      for (const index of steps.keys()) for (const name of reads(index)) last.set(name, index);
+      for (const index of instructions.keys()) for (const name of reads(index)) last.set(name, index);
       const held = new Set<string>();
-      for (const [index, step] of steps.entries()) {
+      for (const [index, step] of instructions.entries()) {
         if (step.kind === 'start' && gathered.has(step.node.output)) held.add(step.node.output);
         most = Math.max(
           most,

@@ -1,9 +1,10 @@
 /**
- * @file Savings of memory together: each ZeRO level with and without recompute, offload and buckets, on the stages of a
+ * @file Savings of memory together: ZeRO levels with and without recompute, offload and buckets, on the stages of a
  * pipeline. Losses and state are those of one rank; ranks count the peak, the bytes sent and those kept outside that each plan
  * predicts; and recompute and offload each lower the peak of the fullest rank at every level.
  */
 import test from 'ava';
+import { thinned } from '../selection.js';
 import { type Asked, alone, type Pipeline, type Task, type Trained, train } from './compiled-training.js';
 import { worstDifference } from './difference.js';
 import { gatheredBytes } from './kept-bytes.js';
@@ -19,7 +20,7 @@ const SAVINGS: readonly (readonly [what: string, pipeline: Partial<Pipeline>, as
   ['both in buckets', { recompute: 'full', request: { bucket: 5000 } }, { offload: 'optimizer:host,activations:disk' }],
 ];
 
-for (const zero of LEVELS)
+for (const zero of thinned(LEVELS, 3))
   test.serial(`ZeRO ${zero} on two stages`, async (t) => {
     const one = await alone(TASK, STEPS);
     const check = (what: string, trained: Trained) => {

@@ -1,16 +1,25 @@
 /**
- * @file Plans in 16 bit against one rank: losses over 20 steps with clipping active, every gradient and their norm are at most
- * twice as far from one rank's 16-bit run as that run is from its float32 run.
+ * @file Plans in 16 bit against one rank: losses over some steps with clipping active, every gradient and their norm are at most
+ * twice as far from one rank's 16-bit run as that run is from its float32 run (the norm: or as one rounding is).
  */
 import test from 'ava';
 import { numbersOf } from '../../src/ir/ops/constants.js';
-import { thinned } from '../selection.js';
+import { shortened, thinned } from '../selection.js';
 import { type Pipeline, type Task, train } from './compiled-training.js';
 import { difference } from './difference.js';
 
-const STEPS = 20;
+const STEPS = shortened(20);
 const MICRO_BATCHES = 4;
-const PLANS: readonly Partial<Pipeline>[] = [{ stages: 2 }, { stages: 2, dp: 2 }, { tp: 2 }, { stages: 2, tp: 2 }];
+const PLANS: readonly Partial<Pipeline>[] = [
+  { stages: 2 },
+  { stages: 2, dp: 2 },
+  { tp: 2 },
+  { stages: 2, tp: 2 },
+  { sp: 2, spMethod: 'ring' },
+];
+
+/** Rounding of one result. By chance the norm, a single number, may be closer to float32 than that. */
+const ROUNDING = { fp16: 2 ** -11, bf16: 2 ** -8 } as const;
 
 /** The compared quantities: each list is one. */
 type Measured = ReadonlyMap<string, readonly number[]>;
@@ -48,7 +57,7 @@ for (const { model, precision } of thinned(CASES, 3)) {
       const rows = [...alone].map(([name, values]) => ({
         name,
         off: difference(values, staged.get(name) ?? []),
-        own: difference(exact.get(name) ?? [], values),
+        own: Math.max(name === 'norm' ? ROUNDING[precision] : 0, difference(exact.get(name) ?? [], values)),
       }));
       const share = ({ off, own }: { readonly off: number; readonly own: number }) => (off === 0 ? 0 : off / own);
       const worst = rows.reduce((most, row) => (share(row) > share(most) ? row : most));

@@ -1,12 +1,12 @@
 /**
- * @file Recompute of a small GPT on every mesh and under every schedule, over 10 steps: every second kind on each, in turn; and
- * every third pair of a mesh and another model, with one kind.
+ * @file Recompute of a small GPT on every mesh and under every schedule: every second kind on each, in turn; and
+ * every fourth pair of a mesh and another model, with one kind.
  */
 import test from 'ava';
-import { thinned } from '../selection.js';
+import { shortened, thinned } from '../selection.js';
 import { checkRecompute, KINDS, MESHES } from './recomputing.js';
 
-const STEPS = 10;
+const STEPS = shortened(10);
 const OTHERS = ['llama', 'dropout', 'encoder-decoder'] as const;
 
 for (const [index, [name, mesh]] of Object.entries(MESHES).entries()) {
@@ -20,7 +20,7 @@ const PAIRS = Object.entries(MESHES).flatMap(([name, mesh], index) =>
   OTHERS.map((model, place) => ({ name, mesh, model, kind: KINDS[(index + place) % KINDS.length] ?? 'full' })),
 );
 
-for (const { name, mesh, model, kind } of thinned(PAIRS, 3))
+for (const { name, mesh, model, kind } of thinned(PAIRS, 4))
   test.serial(`${model}, ${name}`, async (t) => {
     await checkRecompute(t, { model, microBatches: 4 }, mesh, [kind], STEPS);
   });

@@ -1,17 +1,17 @@
 /**
- * @file Every third of the plans in which each two of model, dp, sp, tp, pp, ep and method meet, trained against one rank: every
- * gradient, losses over 20 steps, and the counted peak of memory is the predicted one.
+ * @file Every fourth of the plans in which each two of model, dp, sp, tp, pp, ep and method meet, trained against one rank: every
+ * gradient, losses over some steps, and the counted peak of memory is the predicted one.
  */
 import test from 'ava';
 import { DISPATCHES, type Dispatch } from '../../src/ir/experts/dispatches.js';
 import { SP_METHODS } from '../../src/sharding-propagation/roles.js';
-import { thinned } from '../selection.js';
+import { shortened, thinned } from '../selection.js';
 import { alone, type Pipeline, type Task, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
 import { pairwise } from './pairwise.js';
 
 const TOLERANCE = 1e-5;
-const STEPS = 20;
+const STEPS = shortened(20);
 
 interface Choice extends Required<Pick<Pipeline, 'spMethod' | 'dp' | 'sp' | 'tp' | 'ep' | 'stages'>> {
   readonly model: (typeof MODELS)[number];
@@ -71,7 +71,7 @@ function everyChoice(): readonly Choice[] {
   return choices;
 }
 
-for (const { model, capacity, dispatch, ...degrees } of thinned(pairwise(everyChoice()), 3)) {
+for (const { model, capacity, dispatch, ...degrees } of thinned(pairwise(everyChoice()), 4)) {
   test.serial(
     `${model} ${capacity === null ? '' : `${dispatch} ${capacity} `}${JSON.stringify(degrees)}`,
     async (t) => {

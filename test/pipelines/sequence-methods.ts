@@ -138,8 +138,8 @@ export function trainedLong(method: SequenceMethod, ranks: number): Promise<Trai
   );
 }
 
-/** The most blocks that have arrived or are on their way, of those that keys or values of a layer are passed round in. */
-export function blocksOfRing({ program }: Pick<Trained, 'program'>): number {
+/** The most chunks that have arrived or are on their way, of those that keys or values of a layer are passed round in. */
+export function chunksOfRing({ program }: Pick<Trained, 'program'>): number {
   const firstOf = new Map<string, string>();
   const held = new Map<string, Set<string>>();
   let most = 0;
@@ -151,9 +151,9 @@ export function blocksOfRing({ program }: Pick<Trained, 'program'>): number {
       const { input, output } = instruction;
       const first = firstOf.get(input) ?? input;
       firstOf.set(output, first);
-      const blocks = held.get(first) ?? new Set();
-      held.set(first, blocks.add(output));
-      most = Math.max(most, blocks.size);
+      const chunks = held.get(first) ?? new Set();
+      held.set(first, chunks.add(output));
+      most = Math.max(most, chunks.size);
     }
   return most;
 }

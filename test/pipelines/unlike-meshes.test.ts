@@ -63,7 +63,7 @@ test('meshes that stages cannot have are refused with both values', async (t) =>
     );
     t.is(
       await refused({ meshes: 'dp2 tp3 | dp3 tp2' }),
-      'bad-meshes: meshes "dp2 tp3 | dp3 tp2": stage 0 (dp 2 · tp 3) has 2 blocks of ranks where stage 1 (dp 3 · tp ' +
+      'bad-meshes: meshes "dp2 tp3 | dp3 tp2": stage 0 (dp 2 · tp 3) has 2 groups of ranks where stage 1 (dp 3 · tp ' +
         '2) has 3, and neither divides the other',
     );
     t.is(await refused({ meshes: 'tp2 | dp2', pp: 4 }), 'bad-meshes: meshes "tp2 | dp2" has 2 stages, and pp is 4');

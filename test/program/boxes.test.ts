@@ -1,5 +1,5 @@
 /**
- * @file The boxes of all ranks' blocks make up the tensor, and blocks of any layout are put together from boxes of any other.
+ * @file The boxes of all ranks' shards make up the tensor, and shards of any layout are put together from boxes of any other.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,12 +7,12 @@ import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import type { DimensionOrder } from '../../src/ir/graph.js';
-import { blockShape, cutBlock, holders } from '../../src/program/blocks.js';
 import { boxesOf } from '../../src/program/boxes.js';
 import { boxKey, type StoredBox } from '../../src/program/checkpoint.js';
 import { BoxReader, writeBoxes } from '../../src/program/checkpoint-boxes.js';
 import { rankCount } from '../../src/program/mesh.js';
 import type { ProgramAxis, ProgramLayout } from '../../src/program/program.js';
+import { cutShard, holders, shardShape } from '../../src/program/shards.js';
 import { elementCount } from '../../src/program/values.js';
 
 const MESH: readonly ProgramAxis[] = [
@@ -86,18 +86,18 @@ test('a tensor saved under one layout is read under another', async (t) => {
       for (const rank of holders(from, MESH)) {
         const file = `${++run}.safetensors`;
         const own = boxesOf(SHAPE, from, MESH, rank);
-        const block = cutBlock(whole, SHAPE, 'int32', from, MESH, rank);
+        const shard = cutShard(whole, SHAPE, 'int32', from, MESH, rank);
         const kept = {
           name: 'w',
           dtype: 'int32' as const,
           shape: SHAPE,
-          blockShape: blockShape(SHAPE, from, MESH),
+          shardShape: shardShape(SHAPE, from, MESH),
           boxes: own,
         };
         const digests = await writeBoxes(
           join(folder, file),
           [kept],
-          () => block,
+          () => shard,
           () => undefined,
         );
         for (const { offset, size } of own)
@@ -111,8 +111,8 @@ test('a tensor saved under one layout is read under another', async (t) => {
       const stored = { dtype: 'int32' as const, shape: SHAPE, boxes };
       for (let rank = 0; rank < rankCount(MESH); rank++) {
         const own = boxesOf(SHAPE, to, MESH, rank);
-        const block = await reader.block('w', stored, blockShape(SHAPE, to, MESH), own);
-        t.deepEqual(block, cutBlock(whole, SHAPE, 'int32', to, MESH, rank));
+        const shard = await reader.shard('w', stored, shardShape(SHAPE, to, MESH), own);
+        t.deepEqual(shard, cutShard(whole, SHAPE, 'int32', to, MESH, rank));
       }
       t.deepEqual(await reader.whole('w', stored), whole);
       await reader.close();

@@ -12,7 +12,7 @@ import { SHIPPED } from './shipped-programs.js';
 /** Most corruptions of each kind and stage. The programs are many: their layouts differ, and so the places that are drawn. */
 const MOST = 6;
 
-for (const { name, lowered: made } of thinned(SHIPPED, 3))
+for (const { name, lowered: made } of thinned(SHIPPED, 5))
   test.serial(`corruptions are refused: ${name}`, async (t) => {
     const { lowered, generated } = await made();
     const { tried, passed } = refused(lowered, MOST);

@@ -177,7 +177,7 @@ function sizeOf(program: Program, name: string): number {
 /** The order of their axes is that of the sum at most. */
 const ANY_ORDER: ReadonlySet<string> = new Set(['all-reduce', 'reduce', 'broadcast']);
 
-/** Other collectives on a block of so many elements; those that mean the same in other numbers are left out. */
+/** Other collectives on a shard of so many elements; those that mean the same in other numbers are left out. */
 function others(collective: ProgramCollective, elements: number, members: number): readonly ProgramCollective[] {
   const rows = { outer: 1, inner: elements };
   const parts = { outer: 1, inner: elements / members };
@@ -312,7 +312,7 @@ function* ofCoordinate(program: Program, index: number, name: string): Generator
     });
   const own = program.stages[index]?.coordinates[name];
   if (!own) return;
-  yield ['a coordinate of another block', changed({ block: own.block + 1 })];
+  yield ['a coordinate of shards of another size', changed({ block: own.block + 1 })];
   yield ['a coordinate over no axes', changed({ axes: [] })];
 }
 

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { BFLOAT16, FLOAT16, type HalfFormat } from '../../src/program/half.js';
-import { reduceBlocks } from '../../src/program/reduce.js';
+import { reduceElementwise } from '../../src/program/reduce.js';
 import { asBytes } from '../../src/program/typed.js';
 
 const FORMATS: readonly { name: string; format: HalfFormat; exponentBits: number; bias: number }[] = [
@@ -51,17 +51,17 @@ test('float16 overflows to infinity where the standard says', (t) => {
 
 test('sixteen-bit sums are rounded once, not at every addition', (t) => {
   // 2048 + 1 + 1: rounding each sum to float16 would lose both ones.
-  const blocks = [2048, 1, 1].map((value) => asBytes(Uint16Array.of(FLOAT16.encode(value))));
+  const operands = [2048, 1, 1].map((value) => asBytes(Uint16Array.of(FLOAT16.encode(value))));
   const target = new Uint8Array(2);
-  reduceBlocks('float16', 'sum', blocks, target);
+  reduceElementwise('float16', 'sum', operands, target);
   t.is(FLOAT16.decode(new Uint16Array(target.buffer)[0] as number), 2050);
 });
 
 test('integers wrap, bool is or and and', (t) => {
   const bytes = (...values: number[]) => Uint8Array.from(values);
-  const reduce = (dtype: 'uint8' | 'bool', reduction: 'sum' | 'min', ...blocks: Uint8Array[]) => {
-    const target = new Uint8Array(blocks[0]?.length ?? 0);
-    reduceBlocks(dtype, reduction, blocks, target);
+  const reduce = (dtype: 'uint8' | 'bool', reduction: 'sum' | 'min', ...operands: Uint8Array[]) => {
+    const target = new Uint8Array(operands[0]?.length ?? 0);
+    reduceElementwise(dtype, reduction, operands, target);
     return [...target];
   };
   t.deepEqual(reduce('uint8', 'sum', bytes(200, 1), bytes(100, 2)), [44, 3]);

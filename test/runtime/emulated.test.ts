@@ -40,14 +40,14 @@ slow('emulated ranks count what computing ranks count, without weights', async (
   }
 });
 
-/** A transport that records the blocks it is given, and returns the given times. */
+/** A transport that records the tensors it is given, and returns the given times. */
 function carrier(times: readonly number[]): Transport & { readonly sent: number[] } {
   const sent: number[] = [];
   return {
     sent,
     start: () => 0,
     wait: (_call, result) => result.set(new Uint8Array(Float64Array.from(times).buffer)),
-    send: (_call, block) => sent.push(new Float64Array(block.slice().buffer)[0] as number),
+    send: (_call, tensor) => sent.push(new Float64Array(tensor.slice().buffer)[0] as number),
     receive: () => new Uint8Array(Float64Array.of(times[0] ?? 0).buffer),
     blocked: () => 0,
   };

@@ -12,7 +12,7 @@ export interface TransportJob {
   readonly control: SharedArrayBuffer;
   readonly regions: SharedRegions;
   /** Collectives of one round are in flight together. */
-  readonly rounds: readonly (readonly { readonly call: CollectiveCall; readonly block: Uint8Array }[])[];
+  readonly rounds: readonly (readonly { readonly call: CollectiveCall; readonly input: Uint8Array }[])[];
 }
 
 const { rank, ranks, control, regions, rounds } = workerData as TransportJob;
@@ -20,8 +20,8 @@ const transport = new SharedMemoryTransport(regions, rank, new Control(control, 
 const cell = new Int32Array(new SharedArrayBuffer(4));
 const results = rounds.map((round, index) => {
   if ((index * 7 + rank * 3) % 5 === 0) Atomics.wait(cell, 0, 0, 3);
-  for (const { call, block } of round) {
-    const scratch = block.slice();
+  for (const { call, input } of round) {
+    const scratch = input.slice();
     transport.start(call, scratch);
     scratch.fill(0xff);
   }

@@ -53,7 +53,7 @@ for (const ranks of EVERYTHING ? [2, 3, 4] : [3]) {
     const length = 40_001;
     const given = Array.from({ length: ranks }, () => Array.from({ length }, () => Math.fround(random() - 0.5)));
     const expected = given[0]?.map((_, at) =>
-      given.reduce((sum, block) => Math.fround(sum + (block[at] as number)), 0),
+      given.reduce((sum, values) => Math.fround(sum + (values[at] as number)), 0),
     );
     const collective = { kind: 'all-reduce', reduction: 'sum' } as const;
     const cases = Array.from({ length: 3 }, () => ({ dtype: 'float32' as const, collective, given, expected: [] }));
@@ -63,7 +63,7 @@ for (const ranks of EVERYTHING ? [2, 3, 4] : [3]) {
   });
 }
 
-test('NaN in one block is NaN in the result', async (t) => {
+test('NaN in one input is NaN in the result', async (t) => {
   for (const reduction of REDUCTIONS) {
     const given = [
       [Number.NaN, 1, 2],
@@ -102,7 +102,7 @@ test('bytes sent follow the usual formulas', (t) => {
 
 function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
   const size = () => 1 + Math.floor(random() * 5);
-  const blocks = (length: number) =>
+  const inputs = (length: number) =>
     Array.from({ length: ranks }, () =>
       Array.from({ length }, () => Math.floor(random() * (dtype === 'bool' ? 2 : 12))),
     );
@@ -117,26 +117,26 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
           : dtype === 'bool'
             ? Math.max(...values)
             : values.reduce((sum, value) => sum + value, 0);
-    const whole = blocks(size() * size());
-    const reduced = (whole[0] as number[]).map((_, at) => combine(whole.map((block) => block[at] as number)));
+    const whole = inputs(size() * size());
+    const reduced = (whole[0] as number[]).map((_, at) => combine(whole.map((input) => input[at] as number)));
     cases.push({ dtype, collective: { kind: 'all-reduce', reduction }, given: whole, expected: each(() => reduced) });
     // The first rank alone gets it.
     const served = each((rank) => (rank === 0 ? reduced : []));
     cases.push({ dtype, collective: { kind: 'reduce', reduction }, given: whole, expected: served });
     const [outer, inner] = [size(), size()];
-    const given = blocks(outer * ranks * inner);
+    const given = inputs(outer * ranks * inner);
     const expected = each((rank) =>
       grid(outer, inner, (row, at) =>
-        combine(given.map((block) => block[(row * ranks + rank) * inner + at] as number)),
+        combine(given.map((input) => input[(row * ranks + rank) * inner + at] as number)),
       ),
     );
     cases.push({ dtype, collective: { kind: 'reduce-scatter', reduction, outer, inner }, given, expected });
   }
   for (const inner of [1, size(), 40]) {
     const outer = size();
-    const given = blocks(outer * inner);
+    const given = inputs(outer * inner);
     const gathered = Array.from({ length: outer }, (_, row) =>
-      given.flatMap((block) => block.slice(row * inner, (row + 1) * inner)),
+      given.flatMap((input) => input.slice(row * inner, (row + 1) * inner)),
     ).flat();
     cases.push({ dtype, collective: { kind: 'all-gather', outer, inner }, given, expected: each(() => gathered) });
   }
@@ -147,7 +147,7 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
     [3, 20, 3, 20],
     [4, 1, 2, 2],
   ] as const) {
-    const given = blocks(so * ranks * si);
+    const given = inputs(so * ranks * si);
     const slice = (from: number, to: number) =>
       grid(so, si, (row, at) => given[from]?.[(row * ranks + to) * si + at] as number);
     const expected = each((rank) => {
@@ -170,7 +170,7 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
         cases.push({ dtype, collective: { ...collective, filled }, given: sparse(given), expected: sparse(expected) });
       }
   }
-  const moved = blocks(size());
+  const moved = inputs(size());
   const to = each((rank) => (rank + 1) % ranks);
   cases.push({
     dtype,
@@ -178,7 +178,7 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
     given: moved,
     expected: each((rank) => moved[(rank + ranks - 1) % ranks] as number[]),
   });
-  const spread = blocks(size());
+  const spread = inputs(size());
   cases.push({ dtype, collective: { kind: 'broadcast' }, given: spread, expected: each(() => spread[0] as number[]) });
   const empty = each(() => []);
   cases.push({ dtype, collective: { kind: 'all-gather', outer: 0, inner: 3 }, given: empty, expected: empty });
@@ -189,7 +189,7 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
 async function communicate(ranks: number, cases: readonly Case[]): Promise<Uint8Array[][]> {
   const bytes = (dtype: DType, values: readonly number[]) => byteLength(dtype, values.length);
   const largest = Math.max(...cases.map(({ dtype, given }) => bytes(dtype, given[0] as number[])));
-  // Reduces have slots of their own, with all blocks at the first rank.
+  // Reduces have slots of their own, with all inputs at the first rank.
   const ofReduces = (rank: number) => (rank === 0 ? ranks * Math.ceil(largest / 8) * 8 : 0);
   const sizes = Array.from({ length: ranks }, (_, rank) => [largest, largest, ofReduces(rank), ofReduces(rank)]);
   const regions = makeRegions(0, sizes);
@@ -197,17 +197,17 @@ async function communicate(ranks: number, cases: readonly Case[]): Promise<Uint8
   const members = Array.from({ length: ranks }, (_, rank) => rank);
   const jobs = members.map((rank): TransportJob => {
     const calls = cases.map(({ dtype, collective, given }, index) => {
-      const block = toBytes(dtype, given[rank] as number[]);
+      const input = toBytes(dtype, given[rank] as number[]);
       const call: CollectiveCall = {
         collective,
         dtype,
         members,
         member: rank,
-        inputBytes: block.byteLength,
-        outputBytes: outputBytes(collective, block.byteLength, ranks, rank),
+        inputBytes: input.byteLength,
+        outputBytes: outputBytes(collective, input.byteLength, ranks, rank),
         slot: (index % 2) + (collective.kind === 'reduce' ? 2 : 0),
       };
-      return { call, block };
+      return { call, input };
     });
     const rounds = Array.from({ length: Math.ceil(calls.length / 2) }, (_, index) =>
       calls.slice(index * 2, index * 2 + 2),

@@ -9,7 +9,7 @@ import { onlyStage } from '../../src/partition/lower-stages.js';
 import { candidatesOf } from '../../src/search/candidates.js';
 import { operatorFactsOf } from '../../src/search/operator-facts.js';
 import { plan } from '../../src/search/plan.js';
-import { type Layout, sameBlocks } from '../../src/sharding-propagation/layout.js';
+import { type Layout, sameShards } from '../../src/sharding-propagation/layout.js';
 import { parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import type { Mesh } from '../../src/sharding-propagation/mesh.js';
 import type { OperatorPin, Pin, PinSource } from '../../src/sharding-propagation/pin.js';
@@ -77,9 +77,9 @@ test('a pinned tensor is made, fed or kept in its layout', async (t) => {
     if (!tensor) throw new Error(`no tensor ${name}`);
     return tensor.layout;
   };
-  t.true(sameBlocks(held(result), parseLayout('[tp, dp]', [8, 256], mesh), mesh));
-  t.true(sameBlocks(held(weight), parseLayout('[-, dp]', [64, 256], mesh), mesh));
-  t.true(sameBlocks(held(input), parseLayout('[tp, -]', [8, 64], mesh), mesh));
+  t.true(sameShards(held(result), parseLayout('[tp, dp]', [8, 256], mesh), mesh));
+  t.true(sameShards(held(weight), parseLayout('[-, dp]', [64, 256], mesh), mesh));
+  t.true(sameShards(held(input), parseLayout('[tp, -]', [8, 64], mesh), mesh));
 });
 
 test("a MindSpore user's split counts are met by whichever axes", async (t) => {

@@ -19,7 +19,6 @@ import { checkSharded } from '../../src/partition/check.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { propagatedAssignment } from '../../src/search/by-propagation.js';
 import { type PlanOptions, plan } from '../../src/search/plan.js';
-import { planByPropagation } from '../../src/search/propagated.js';
 import { parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import type { OperatorPin, Pin, PinSource } from '../../src/sharding-propagation/pin.js';
@@ -62,7 +61,7 @@ const CASES: readonly { readonly name: string; readonly graph: Graph; readonly o
 
 for (const { name, graph, options } of CASES) {
   test(`sound, and searched plans with the same pins cost no more: ${name}`, async (t) => {
-    const found = await planByPropagation(graph, CLUSTER, options);
+    const found = await plan(graph, CLUSTER, { ...options, mode: 'sharding_propagation' });
     t.deepEqual(checkSharded(onlyStage(found.lowered)), []);
     t.is(found.mode, 'sharding_propagation');
     t.is(priceGraph(onlyStage(found.lowered), CLUSTER), found.costNanoseconds);
@@ -96,14 +95,14 @@ test('a pinned input is fed as it is pinned, whatever its readers take', async (
     { kind: 'tensor', tensor: 'x', source, demand: { kind: 'layout', layout: parseLayout('[-, tp]', [8, 64], mesh) } },
     { kind: 'operator', node: 'layers.0.up', source, axes: { k: [] } },
   ];
-  const found = await planByPropagation(graph, CLUSTER, { degrees: { dp: 1, tp: 4 }, operatorPins });
+  const found = await plan(graph, CLUSTER, { mode: 'sharding_propagation', degrees: { dp: 1, tp: 4 }, operatorPins });
   t.deepEqual(found.assignment.inputs.get('x'), parseLayout('[-, tp]', [8, 64], found.assignment.mesh));
   t.deepEqual(checkSharded(onlyStage(found.lowered)), []);
 });
 
 test('heavy operators that no pin reaches are named, where a degree is pinned', async (t) => {
   const graph = mlpGraph(8, 64, 256, 1);
-  const found = await planByPropagation(graph, CLUSTER, { degrees: { dp: 2, tp: 2 } });
+  const found = await plan(graph, CLUSTER, { mode: 'sharding_propagation', degrees: { dp: 2, tp: 2 } });
   t.deepEqual(
     found.exceptions.map(({ operator }) => operator),
     ['layers.0.up', 'layers.0.down'],
@@ -119,7 +118,8 @@ async function runs(t: ExecutionContext, graph: Graph, pins: (nodes: readonly No
   writeFileSync(model, writeOnnx(graph));
   const imported = await importModel(model);
   const cluster = parseCluster('local', 2);
-  const found = await planByPropagation(imported.graph, cluster, {
+  const found = await plan(imported.graph, cluster, {
+    mode: 'sharding_propagation',
     degrees: pins === NONE ? { dp: 2, tp: 1 } : { dp: 1, tp: 2 },
     operatorPins: (mesh) => pins(imported.graph.nodes, mesh),
   });

@@ -8,12 +8,13 @@ import { join } from 'node:path';
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';
 import { importModel } from '../../src/api/models/import.js';
-import { withTraining } from '../../src/api/models/training.js';
+import { type Training, trainedModel, withTraining } from '../../src/api/models/training.js';
 import { importedFor } from '../../src/api/models/training-form.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { isAccumulator } from '../../src/ir/ops/accumulate.js';
 import { refuseAbsentFactors, refuseRing, unevenHeads } from '../../src/search/absent-factors.js';
 import { candidateSets } from '../../src/search/mesh-problem.js';
 import { operatorFactsOf, type RequestedRoles } from '../../src/search/operator-facts.js';
@@ -109,6 +110,34 @@ test('experts lie on their sub-axes of dp, and the batch on the others', async (
     }
 });
 
+test('gradients of experts may be added up over micro-batches before the ranks beside ep reduce them', async (t) => {
+  const file = join(FOLDER, `${files++}.onnx`);
+  writeFileSync(file, writeOnnx(MODELS.moe()));
+  const training: Training = {
+    loss: { kind: 'mse' },
+    optimizer: { kind: 'sgd', learningRate: 0.1 },
+    microBatches: 2,
+  };
+  const at = (globalBatch: number) => importModel(file, { ...importedFor(training), globalBatch });
+  const { graph } = await trainedModel(await importModel(file, importedFor(training)), training, at);
+  const asked = { dp: 4, ep: 2 };
+  const mesh = innerMesh(asked);
+  const cluster = parseCluster('1x8:a100-sxm-80', undefined);
+  const factsOf = operatorFactsOf(graph, asked);
+  const sets = candidateSets(graph, mesh, cluster, { axes: 'roles', pinned: new Set(), factsOf });
+  const beside = mesh.axes[0]?.subAxes.flatMap(({ name }) => (mesh.experts?.includes(name) ? [] : [name])) ?? [];
+  const summed = graph.nodes.filter((each) => isAccumulator(each) && factsOf(each).families.factors.expert.size > 0);
+  t.true(summed.length > 0 && beside.length > 0);
+  for (const each of summed)
+    t.true(
+      sets(each).strategies.some(
+        ({ axes, partialOperands }) =>
+          Object.values(axes).flat().join() === mesh.experts?.join() && partialOperands?.axes.join() === beside.join(),
+      ),
+      each.name,
+    );
+});
+
 test('where neither sp nor ep is asked for nothing is a sequence, an expert or a piece', async (t) => {
   const graph = await imported('moe');
   const factsOf = operatorFactsOf(graph);
@@ -159,7 +188,7 @@ test('a tp that does not divide heads is told with their count and what would do
   t.deepEqual(unevenHeads(graph, 4), []);
 });
 
-test('a ring is refused by name where an attention cannot take its keys in blocks, or has fewer than ranks', async (t) => {
+test('a ring is refused by name where an attention cannot take its keys in chunks, or has fewer than ranks', async (t) => {
   const refused = async (model: keyof typeof MODELS, sp: number) => {
     const graph = await imported(model);
     return t.throws(() => refuseRing(graph, operatorFactsOf(graph, { sp, spMethod: 'ring' }), () => sp), {
@@ -168,7 +197,7 @@ test('a ring is refused by name where an attention cannot take its keys in block
   };
   t.regex(
     await refused('moe', 2),
-    /^--sp-method ring streams blocks of keys .* Attention \S+ needs all of them at once$/,
+    /^--sp-method ring streams chunks of keys .* Attention \S+ needs all of them at once$/,
   );
   t.regex(await refused('grouped-operators', 2), / GroupQueryAttention \S+ needs all of them at once$/);
   t.regex(await refused('encoder-decoder', 5), /--sp 5 is more than the 4 positions of /);
@@ -193,8 +222,8 @@ test('the sequence of patches is that of attention', async (t) => {
   t.notThrows(() => refuseAbsentFactors(graph, [{ sp: 2 }], undefined));
 });
 
-test('an operator whose windows reach over whole blocks of its batch is looked at whole', async (t) => {
-  // The gradient of a part of the rows is padded to all of them: no block of ranks reaches from there to its neighbour's.
+test('an operator whose windows reach over whole shards of its batch is looked at whole', async (t) => {
+  // The gradient of a part of the rows is padded to all of them: no shard reaches from there to its neighbour's.
   const bounds = [0, 2, 4, 6, 8];
   const parts = bounds.slice(1).map((end, index) => ({ name: `part${index}`, from: bounds[index] ?? 0, end }));
   const file = await saved(

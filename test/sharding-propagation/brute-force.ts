@@ -8,8 +8,8 @@ import { type Mesh, subAxes } from '../../src/sharding-propagation/mesh.js';
 import type { ReshardOpKind } from '../../src/sharding-propagation/resharding.js';
 import { cuts } from './random-layouts.js';
 
-/** Price by kind, number of members and elements of the block before the step. */
-export type BlockPrice = (kind: ReshardOpKind, members: number, block: number) => number;
+/** Price by kind, number of members and elements of the shard before the step. */
+export type ShardPrice = (kind: ReshardOpKind, members: number, elements: number) => number;
 
 interface Point {
   readonly dims: readonly (readonly Digit[])[];
@@ -23,7 +23,7 @@ export interface AllPairs {
 }
 
 /** Cheapest costs between all layouts of a tensor, whichever digits they shard. */
-export function allPairs(shape: readonly number[], mesh: Mesh, price: BlockPrice): AllPairs {
+export function allPairs(shape: readonly number[], mesh: Mesh, price: ShardPrice): AllPairs {
   const points = allPoints(shape, mesh);
   const edges = points.map((from) => points.map((to) => edge(from, to, mesh, price)));
   const costs = points.map((_, start) => cheapestFrom(start, edges));
@@ -67,15 +67,15 @@ function cheapestFrom(start: number, edges: readonly (readonly number[])[]): rea
 }
 
 /** The price of going from one point to another in one step; infinite where no single step does. */
-function edge(from: Point, to: Point, mesh: Mesh, price: BlockPrice): number {
+function edge(from: Point, to: Point, mesh: Mesh, price: ShardPrice): number {
   const changed = subAxes(mesh).filter(({ name }) => roleOf(from, name) !== roleOf(to, name));
   if (changed.length === 0) return Number.POSITIVE_INFINITY;
   const names = changed.map(({ name }) => name);
   const roles = (point: Point): string[] => [...new Set(names.map((name) => kindOf(point, name)))];
   const [before, after] = [roles(from), roles(to)];
   const members = changed.reduce((product, { size }) => product * size, 1);
-  const block = wholeOf(from.dims.flat());
-  const cost = (kind: ReshardOpKind): number => price(kind, members, block);
+  const elements = wholeOf(from.dims.flat());
+  const cost = (kind: ReshardOpKind): number => price(kind, members, elements);
   const permuted = skeletonOf(from) === skeletonOf(to) && !before.includes('partial') && !after.includes('partial');
   if (permuted) return cost('permute');
   if (before.length > 1 || after.length > 1) return Number.POSITIVE_INFINITY;
@@ -91,7 +91,7 @@ function edge(from: Point, to: Point, mesh: Mesh, price: BlockPrice): number {
   if (!kind) return Number.POSITIVE_INFINITY;
   const order = [from, to].map((point) => standTogether(point, names));
   const apart =
-    kind !== 'all-to-all' || (order[0] === order[1] && names.every((name) => isInsideBlock(from, to, name)));
+    kind !== 'all-to-all' || (order[0] === order[1] && names.every((name) => isInsideDigit(from, to, name)));
   const both = order[0] !== null && order[1] !== null && apart;
   return both ? cost(kind) : Number.POSITIVE_INFINITY;
 }
@@ -109,7 +109,7 @@ function standTogether(point: Point, names: readonly string[]): string | null {
 }
 
 /** Whether the range that an axis shards in `to` is within one whole digit of `from`, so that equal slices can be sent. */
-function isInsideBlock(from: Point, to: Point, name: string): boolean {
+function isInsideDigit(from: Point, to: Point, name: string): boolean {
   const [dimension = '', stride = ''] = roleOf(to, name).split(':');
   const size = to.dims[Number(dimension)]?.find(({ axis }) => axis === name)?.size ?? 1;
   const digits = from.dims[Number(dimension)] ?? [];

@@ -50,7 +50,7 @@ function layouts(): readonly Layout[] {
   return result;
 }
 
-/** One element of a block: its place in the whole tensor, and on each partial axis which summand it is. */
+/** One element of a shard: its place in the whole tensor, and on each partial axis which summand it is. */
 interface Element {
   readonly at: number;
   readonly parts: Readonly<Record<string, string>>;
@@ -59,7 +59,7 @@ interface Element {
 const text = (element: Element) => `${element.at} ${JSON.stringify(Object.entries(element.parts).sort())}`;
 
 /** The elements of a rank's shard in the order of its memory. */
-function blockOf({ dims, partial }: Layout, rank: number): readonly Element[] {
+function shardOf({ dims, partial }: Layout, rank: number): readonly Element[] {
   let positions = [0];
   for (const [dimension, pieces] of dims.entries()) {
     let along = [0];
@@ -76,10 +76,10 @@ function blockOf({ dims, partial }: Layout, rank: number): readonly Element[] {
   return positions.map((at) => ({ at, parts }));
 }
 
-type Blocks = readonly (readonly Element[])[];
+type AllShards = readonly (readonly Element[])[];
 
 /** The shards of all ranks after a collective; null where it has no meaning. */
-function simulate(collective: CollectiveForm, axes: readonly string[], blocks: Blocks): Blocks | null {
+function simulate(collective: CollectiveForm, axes: readonly string[], shards: AllShards): AllShards | null {
   const members = (rank: number) => {
     const group = RANKS.filter((other) =>
       ['x', 'y'].every((axis) => axes.includes(axis) || coordinate(other, axis) === coordinate(rank, axis)),
@@ -90,7 +90,7 @@ function simulate(collective: CollectiveForm, axes: readonly string[], blocks: B
   const results = RANKS.map((rank) => {
     const group = members(rank);
     const own = group.indexOf(rank);
-    const given = group.map((member) => blocks[member] ?? []);
+    const given = group.map((member) => shards[member] ?? []);
     const mine = given[own] ?? [];
     if (collective.kind === 'all-reduce') return reduced(given, axes, collective.reduction);
     if (collective.kind === 'all-gather') return joined(given, collective);
@@ -100,18 +100,18 @@ function simulate(collective: CollectiveForm, axes: readonly string[], blocks: B
     }
     if (collective.kind === 'permute') return given[collective.to.indexOf(own)] ?? null;
     if (collective.kind === 'broadcast' || collective.kind === 'reduce') return null;
-    const slices = given.map((block) => slice(block, collective.split, own, group.length));
+    const slices = given.map((shard) => slice(shard, collective.split, own, group.length));
     return mine.length > 0 && slices.every((part) => part !== null)
-      ? joined(slices as Blocks, collective.concat)
+      ? joined(slices as AllShards, collective.concat)
       : null;
   });
-  return results.every((block) => block !== null) ? (results as Blocks) : null;
+  return results.every((shard) => shard !== null) ? (results as AllShards) : null;
 }
 
-function reduced(given: Blocks, axes: readonly string[], reduction: string): readonly Element[] | null {
+function reduced(given: AllShards, axes: readonly string[], reduction: string): readonly Element[] | null {
   const [first = []] = given;
   const result = first.map((element, position): Element | null => {
-    const others = given.map((block) => block[position]);
+    const others = given.map((shard) => shard[position]);
     const rest = Object.fromEntries(Object.entries(element.parts).filter(([axis]) => !axes.includes(axis)));
     const summands = new Set(others.map((other) => axes.map((axis) => other?.parts[axis] ?? 'none').join()));
     const isWhole =
@@ -122,27 +122,27 @@ function reduced(given: Blocks, axes: readonly string[], reduction: string): rea
   return result.every((element) => element !== null) ? (result as Element[]) : null;
 }
 
-/** Blocks of [outer, inner] as [outer, n, inner]. */
+/** Shards of [outer, inner] as [outer, n, inner]. */
 function joined(
-  blocks: Blocks,
+  shards: AllShards,
   { outer, inner }: { readonly outer: number; readonly inner: number },
 ): readonly Element[] | null {
-  if (blocks.some((block) => block.length !== outer * inner)) return null;
+  if (shards.some((shard) => shard.length !== outer * inner)) return null;
   return Array.from({ length: outer }, (_, row) =>
-    blocks.flatMap((block) => block.slice(row * inner, (row + 1) * inner)),
+    shards.flatMap((shard) => shard.slice(row * inner, (row + 1) * inner)),
   ).flat();
 }
 
-/** Slice k of a block of [outer, n, inner]. */
+/** Slice k of a shard of [outer, n, inner]. */
 function slice(
-  block: readonly Element[],
+  shard: readonly Element[],
   { outer, inner }: { readonly outer: number; readonly inner: number },
   own: number,
   count: number,
 ): readonly Element[] | null {
-  if (block.length !== outer * inner * count) return null;
+  if (shard.length !== outer * inner * count) return null;
   return Array.from({ length: outer }, (_, row) =>
-    block.slice((row * count + own) * inner, (row * count + own + 1) * inner),
+    shard.slice((row * count + own) * inner, (row * count + own + 1) * inner),
   ).flat();
 }
 
@@ -150,7 +150,7 @@ function rowsOf(elements: number): readonly { readonly outer: number; readonly i
   return [1, 2, 4, 8].filter((outer) => elements % outer === 0).map((outer) => ({ outer, inner: elements / outer }));
 }
 
-/** Every collective over a group on a block of so many elements. */
+/** Every collective over a group on a shard of so many elements. */
 function collectives(elements: number, count: number): readonly CollectiveForm[] {
   const parts = rowsOf(elements / count).filter(({ inner }) => Number.isInteger(inner) && inner > 0);
   const orders =
@@ -181,16 +181,16 @@ function collectives(elements: number, count: number): readonly CollectiveForm[]
 test('a collective is accepted exactly where it gives every rank what the layout of its result says', (t) => {
   const all = layouts();
   const expected = new Map(
-    all.map((layout) => [layout, RANKS.map((rank) => blockOf(layout, rank).map(text).join()).join('\n')]),
+    all.map((layout) => [layout, RANKS.map((rank) => shardOf(layout, rank).map(text).join()).join('\n')]),
   );
   const counts = new Map<string, number>();
   const wrong: string[] = [];
   for (const input of all) {
-    const blocks = RANKS.map((rank) => blockOf(input, rank));
+    const shards = RANKS.map((rank) => shardOf(input, rank));
     for (const axes of [['x'], ['y'], ['x', 'y'], ['y', 'x']])
-      for (const collective of collectives(blocks[0]?.length ?? 0, axes.length * 2)) {
-        const made = simulate(collective, axes, blocks);
-        const key = made?.map((block) => block.map(text).join()).join('\n');
+      for (const collective of collectives(shards[0]?.length ?? 0, axes.length * 2)) {
+        const made = simulate(collective, axes, shards);
+        const key = made?.map((shard) => shard.map(text).join()).join('\n');
         for (const output of all) {
           const accepted = collectiveProblem(collective, axes, { layout: input }, { layout: output }, sizeOf) === null;
           if (accepted) counts.set(collective.kind, (counts.get(collective.kind) ?? 0) + 1);
@@ -206,10 +206,10 @@ test('a collective is accepted exactly where it gives every rank what the layout
 
 test('two layouts are held alike exactly where all ranks hold the same elements', (t) => {
   const all = layouts();
-  const blocks = all.map((layout) => RANKS.map((rank) => blockOf(layout, rank).map(text).join()).join('\n'));
+  const shards = all.map((layout) => RANKS.map((rank) => shardOf(layout, rank).map(text).join()).join('\n'));
   for (const [index, one] of all.entries())
     for (const [place, other] of all.entries())
-      t.is(rankLayoutDifference({ layout: one }, { layout: other }, sizeOf) === null, blocks[index] === blocks[place]);
+      t.is(rankLayoutDifference({ layout: one }, { layout: other }, sizeOf) === null, shards[index] === shards[place]);
 });
 
 const whole: RankLayout = { layout: { dims: [[{ size: 4, axes: [] }]], partial: [] } };

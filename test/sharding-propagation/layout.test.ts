@@ -8,9 +8,15 @@ import {
   localShape,
   normalise,
   replicated,
-  sameBlocks,
+  sameShards,
 } from '../../src/sharding-propagation/layout.js';
-import { layoutText, parseLayout, rankNames, shownAxes } from '../../src/sharding-propagation/layout-text.js';
+import {
+  layoutText,
+  parseLayout,
+  rankNames,
+  shownAxes,
+  shownStrategy,
+} from '../../src/sharding-propagation/layout-text.js';
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { reshardCases } from './random-layouts.js';
 import { cutAll } from './simulate.js';
@@ -27,7 +33,7 @@ const SIZES = [
   [4, 6],
 ] as const;
 
-function blocksOf(layout: Layout, shape: readonly number[], mesh: Mesh): readonly (readonly number[])[] {
+function shardsOf(layout: Layout, shape: readonly number[], mesh: Mesh): readonly (readonly number[])[] {
   const whole = Array.from({ length: shape.reduce((product, size) => product * size, 1) }, (_, index) => index);
   return cutAll(whole, shape, { dims: layout.dims, partial: [] }, mesh);
 }
@@ -37,15 +43,15 @@ test('merged form: two layouts of any pieces are the same exactly when all ranks
     fc.property(reshardCases(SIZES), ({ mesh, shape, from, to }) => {
       const cutFrom = normalise(from.dims, [], mesh);
       const cutTo = normalise(to.dims, [], mesh);
-      const same = JSON.stringify(blocksOf(from, shape, mesh)) === JSON.stringify(blocksOf(to, shape, mesh));
-      t.is(sameBlocks(cutFrom, cutTo, mesh), same);
+      const same = JSON.stringify(shardsOf(from, shape, mesh)) === JSON.stringify(shardsOf(to, shape, mesh));
+      t.is(sameShards(cutFrom, cutTo, mesh), same);
       t.is(equalLayouts(cutFrom, cutTo), same);
     }),
     { numRuns: 400 },
   );
 });
 
-test('merging changes no block, however finely the pieces are written', (t) => {
+test('merging changes no shard, however finely the pieces are written', (t) => {
   fc.assert(
     fc.property(reshardCases(SIZES), ({ mesh, shape, from }) => {
       const fine = from.dims.map((pieces) =>
@@ -56,8 +62,8 @@ test('merging changes no block, however finely the pieces are written', (t) => {
       );
       const layout = { dims: fine, partial: from.partial };
       for (const merged of [normalise(fine, from.partial), normalise(fine, from.partial, mesh)]) {
-        t.deepEqual(blocksOf(merged, shape, mesh), blocksOf(layout, shape, mesh));
-        t.true(sameBlocks(merged, from, mesh));
+        t.deepEqual(shardsOf(merged, shape, mesh), shardsOf(layout, shape, mesh));
+        t.true(sameShards(merged, from, mesh));
       }
       t.true(equalLayouts(normalise(fine, from.partial, mesh), from));
     }),
@@ -70,7 +76,7 @@ test('local shape is the size of what a rank holds; text comes back as it went',
     fc.property(reshardCases(SIZES), ({ mesh, shape, from }) => {
       const local = localShape(shape, from, mesh);
       t.is(
-        blocksOf(from, shape, mesh)[0]?.length,
+        shardsOf(from, shape, mesh)[0]?.length,
         local.reduce((product, size) => product * size, 1),
       );
       t.deepEqual(parseLayout(layoutText(from, mesh), shape, mesh), from);
@@ -142,4 +148,17 @@ test('bad text is refused with the reason', (t) => {
     t.is(error?.code, 'bad-layout');
     t.regex(error?.message ?? '', reason);
   }
+});
+
+test('factors in pieces are written like layouts: plainly where the shards are those of the whole factor', (t) => {
+  const shown = (k: readonly number[], ...axes: readonly (readonly string[])[]) =>
+    shownStrategy(
+      { axes: { m: [], ...Object.fromEntries(axes.map((own, index) => [`k.${index}`, own])) }, pieces: { k } },
+      MESH,
+    );
+  t.is(shown([2, 64], ['dp'], ['tp.0', 'tp.1']), 'k: dp,tp');
+  t.is(shown([2, 64], ['dp'], []), 'k: dp');
+  t.is(shown([4, 64], ['dp'], ['tp.0', 'tp.1']), 'k: (4:dp | 64:tp)');
+  t.is(shown([3, 64], [], ['tp.0']), 'k: (3 | 64:tp 2 of 4)');
+  t.is(shown([3, 64], ['dp'], ['tp.0', 'tp.1']), 'k: (3:dp | 64:tp)', 'padded');
 });

@@ -3,14 +3,9 @@ import fc from 'fast-check';
 import { localShape, mergedLayout } from '../../src/sharding-propagation/layout.js';
 import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
-import {
-  makeResharder,
-  type ReshardPrice,
-  reshardDetail,
-  reshardOps,
-} from '../../src/sharding-propagation/resharding.js';
+import { makeResharder, type ReshardPrice, reshardDetail } from '../../src/sharding-propagation/resharding.js';
 import { draws, EVERYTHING, slowTests } from '../selection.js';
-import { allPairs, type BlockPrice } from './brute-force.js';
+import { allPairs, type ShardPrice } from './brute-force.js';
 import { reshardCases, unevenCases } from './random-layouts.js';
 import { carryOut, cutAll, summed } from './simulate.js';
 
@@ -29,28 +24,18 @@ function byReceived(mesh: Mesh): ReshardPrice {
   };
 }
 
+function stepsOf(from: string, to: string, shape: readonly number[], mesh: Mesh) {
+  const [first, last] = [parseLayout(from, shape, mesh), parseLayout(to, shape, mesh)];
+  return makeResharder(mesh, byReceived(mesh)).ops(first, last, shape, 32);
+}
+
 function kinds(from: string, to: string, shape: readonly number[], mesh = MESH): string[] {
-  const steps = reshardOps(
-    parseLayout(from, shape, mesh),
-    parseLayout(to, shape, mesh),
-    shape,
-    mesh,
-    32,
-    byReceived(mesh),
-  );
-  return steps.map((step) => `${step.kind}(${step.axes.join(',')})`);
+  return stepsOf(from, to, shape, mesh).map((step) => `${step.kind}(${step.axes.join(',')})`);
 }
 
 function received(from: string, to: string, shape: readonly number[], mesh: Mesh): number {
-  const steps = reshardOps(
-    parseLayout(from, shape, mesh),
-    parseLayout(to, shape, mesh),
-    shape,
-    mesh,
-    32,
-    byReceived(mesh),
-  );
-  return steps.reduce((sum, step) => sum + reshardDetail(step, shape, mesh).receivedElements, 0);
+  const ops = stepsOf(from, to, shape, mesh);
+  return ops.reduce((sum, step) => sum + reshardDetail(step, shape, mesh).receivedElements, 0);
 }
 
 test('equal layouts need no step, however their pieces are written', (t) => {
@@ -123,9 +108,9 @@ test('random pairs, carried out with data', (t) => {
   ] as const;
   fc.assert(
     fc.property(reshardCases(sizes), ({ mesh, shape, from, to }) => {
-      const steps = reshardOps(from, to, shape, mesh, 32, byReceived(mesh));
+      const ops = makeResharder(mesh, byReceived(mesh)).ops(from, to, shape, 32);
       const whole = Array.from({ length: shape.reduce((product, size) => product * size, 1) }, (_, index) => index + 1);
-      const after = carryOut(cutAll(whole, shape, from, mesh), steps, shape, mesh);
+      const after = carryOut(cutAll(whole, shape, from, mesh), ops, shape, mesh);
       t.deepEqual(summed(after, to, mesh), summed(cutAll(whole, shape, to, mesh), to, mesh));
     }),
     { numRuns: draws(EVERYTHING ? 600 : 240), seed: 20240611 },
@@ -143,9 +128,9 @@ slow('random pairs with sizes that axes do not divide, carried out with data', (
   ] as const;
   fc.assert(
     fc.property(unevenCases(sizes), ({ mesh, shape, from, to }) => {
-      const steps = reshardOps(from, to, shape, mesh, 32, byReceived(mesh));
+      const ops = makeResharder(mesh, byReceived(mesh)).ops(from, to, shape, 32);
       const whole = Array.from({ length: shape.reduce((product, size) => product * size, 1) }, (_, index) => index + 1);
-      const after = carryOut(cutAll(whole, shape, from, mesh), steps, shape, mesh);
+      const after = carryOut(cutAll(whole, shape, from, mesh), ops, shape, mesh);
       t.deepEqual(summed(after, to, mesh), summed(cutAll(whole, shape, to, mesh), to, mesh));
       t.deepEqual(parseLayout(layoutText(to, mesh), shape, mesh), mergedLayout(to, mesh));
     }),
@@ -154,17 +139,17 @@ slow('random pairs with sizes that axes do not divide, carried out with data', (
 });
 
 /** Elements received with ring algorithms, and `latency` per step that communicates. */
-function linear(latency: number): BlockPrice {
-  return (kind, n, block) => {
+function linear(latency: number): ShardPrice {
+  return (kind, n, elements) => {
     const received = {
       slice: 0,
       'to-partial': 0,
       repad: 0,
-      'all-gather': (n - 1) * block,
-      'all-to-all': ((n - 1) / n) * block,
-      'reduce-scatter': ((n - 1) / n) * block,
-      'all-reduce': ((2 * (n - 1)) / n) * block,
-      permute: block,
+      'all-gather': (n - 1) * elements,
+      'all-to-all': ((n - 1) / n) * elements,
+      'reduce-scatter': ((n - 1) / n) * elements,
+      'all-reduce': ((2 * (n - 1)) / n) * elements,
+      permute: elements,
     }[kind];
     return received === 0 ? 0 : Math.round(received * 1000) + latency * (kind === 'all-reduce' ? 2 : 1);
   };

@@ -39,17 +39,17 @@ test('expert groups of a program are those of `groups`, for all degrees', (t) =>
   );
 });
 
-test('where ep is a power of two on powers of two, its ranks are blocks of dp · sp', (t) => {
+test('where ep is a power of two on powers of two, its ranks are consecutive in dp · sp', (t) => {
   for (const [dp, sp, ep] of [
     [4, 1, 2],
     [8, 2, 4],
     [2, 4, 8],
     [4, 4, 2],
   ] as const) {
-    const blocks = Array.from({ length: (dp * sp) / ep }, (_, block) =>
-      Array.from({ length: ep }, (_, index) => block * ep + index),
+    const groups = Array.from({ length: (dp * sp) / ep }, (_, group) =>
+      Array.from({ length: ep }, (_, index) => group * ep + index),
     );
-    t.deepEqual(processGroups({ pp: 1, dp, sp, tp: 1, ep }).groups.ep, blocks);
+    t.deepEqual(processGroups({ pp: 1, dp, sp, tp: 1, ep }).groups.ep, groups);
   }
 });
 

@@ -5,10 +5,10 @@ import { type Extent, type Layout, localShape } from '../../src/sharding-propaga
 import { deviceCount, groupsOn, indexOn, type Mesh } from '../../src/sharding-propagation/mesh.js';
 import { type ReshardOp, reshardDetail } from '../../src/sharding-propagation/resharding.js';
 
-export type Block = readonly number[];
+export type Elements = readonly number[];
 
 /** Every rank's shard of a whole tensor, straight from the definition of a layout; partial values sum to the whole. */
-export function cutAll(whole: readonly number[], shape: readonly number[], layout: Layout, mesh: Mesh): Block[] {
+export function cutAll(whole: readonly number[], shape: readonly number[], layout: Layout, mesh: Mesh): Elements[] {
   return Array.from({ length: deviceCount(mesh) }, (_, rank) => {
     const positions = layout.dims.map((pieces, dimension) =>
       positionsOf(pieces, rank, mesh).map((position) => validPosition(position, layout.extents?.[dimension])),
@@ -40,52 +40,52 @@ export function validPosition(position: number, extents: readonly Extent[] | nul
   return result;
 }
 
-/** The ranks' blocks after all steps. */
+/** The ranks' shards after all steps. */
 export function carryOut(
-  blocks: readonly Block[],
+  shards: readonly Elements[],
   steps: readonly ReshardOp[],
   shape: readonly number[],
   mesh: Mesh,
-): readonly Block[] {
+): readonly Elements[] {
   return steps.reduce((current, step) => {
     const after = carryOutStep(current, step, shape, mesh);
     const expected = localShape(shape, step.to, mesh).reduce((product, size) => product * size, 1);
-    const wrong = after.findIndex((block) => block.length !== expected);
+    const wrong = after.findIndex((shard) => shard.length !== expected);
     if (wrong >= 0) throw new Error(`after ${step.kind} rank ${wrong} has ${after[wrong]?.length}, not ${expected}`);
     return after;
-  }, blocks);
+  }, shards);
 }
 
 /** The sum over the axes that a layout is partial over, so that two ways of splitting a sum compare equal. */
-export function summed(blocks: readonly Block[], layout: Layout, mesh: Mesh): readonly Block[] {
+export function summed(shards: readonly Elements[], layout: Layout, mesh: Mesh): readonly Elements[] {
   const axes = layout.partial.map((entry) => entry.axis);
-  const result: Block[] = [...blocks];
+  const result: Elements[] = [...shards];
   for (const group of groupsOn(mesh, axes)) {
-    const total = addUp(group.map((rank) => blocks[rank] ?? []));
+    const total = addUp(group.map((rank) => shards[rank] ?? []));
     for (const rank of group) result[rank] = total;
   }
   return result;
 }
 
 function carryOutStep(
-  blocks: readonly Block[],
+  shards: readonly Elements[],
   step: ReshardOp,
   shape: readonly number[],
   mesh: Mesh,
-): readonly Block[] {
+): readonly Elements[] {
   const detail = reshardDetail(step, shape, mesh);
-  if (detail.kind === 'repad') return blocks.map((block) => repadded(block, step, shape, mesh));
-  const result: Block[] = [...blocks];
+  if (detail.kind === 'repad') return shards.map((shard) => repadded(shard, step, shape, mesh));
+  const result: Elements[] = [...shards];
   for (const group of groupsOn(mesh, step.axes)) {
-    const held = group.map((rank) => blocks[rank] ?? []);
+    const held = group.map((rank) => shards[rank] ?? []);
     const after = exchange(held, detail);
     for (const [member, rank] of group.entries()) result[rank] = after[member] ?? [];
   }
   return result;
 }
 
-/** A block whose uncut dimensions lose their padding and get another, of zeros. */
-function repadded(block: Block, step: ReshardOp, shape: readonly number[], mesh: Mesh): Block {
+/** A shard whose uncut dimensions lose their padding and get another, of zeros. */
+function repadded(shard: Elements, step: ReshardOp, shape: readonly number[], mesh: Mesh): Elements {
   const [before, after] = [step.from, step.to].map((layout) => localShape(shape, layout, mesh)) as [number[], number[]];
   const values = new Map<string, number>();
   const places = (sizes: readonly number[], layout: Layout) =>
@@ -102,16 +102,16 @@ function repadded(block: Block, step: ReshardOp, shape: readonly number[], mesh:
       [''],
     );
   for (const [index, place] of places(before, step.from).entries())
-    if (place !== null) values.set(place, block[index] ?? 0);
+    if (place !== null) values.set(place, shard[index] ?? 0);
   return places(after, step.to).map((place) => (place === null ? 0 : (values.get(place) ?? Number.NaN)));
 }
 
 type Exchanged = Exclude<ReturnType<typeof reshardDetail>, { readonly kind: 'repad' }>;
 
-function exchange(held: readonly Block[], detail: Exchanged): readonly Block[] {
+function exchange(held: readonly Elements[], detail: Exchanged): readonly Elements[] {
   switch (detail.kind) {
     case 'slice':
-      return held.map((block, member) => sliceOf(block, member, detail.outer, detail.count, detail.inner));
+      return held.map((shard, member) => sliceOf(shard, member, detail.outer, detail.count, detail.inner));
     case 'all-gather': {
       const joined = join(held, detail.outer, detail.inner);
       return held.map(() => joined);
@@ -126,48 +126,48 @@ function exchange(held: readonly Block[], detail: Exchanged): readonly Block[] {
     }
     case 'all-to-all':
       return held.map((_, receiver) => {
-        const slices = held.map((block) =>
-          sliceOf(block, receiver, detail.split.outer, detail.count, detail.split.inner),
+        const slices = held.map((shard) =>
+          sliceOf(shard, receiver, detail.split.outer, detail.count, detail.split.inner),
         );
         return join(slices, detail.concat.outer, detail.concat.inner);
       });
     case 'permute':
       return held.map((_, receiver) => held[detail.to.indexOf(receiver)] ?? []);
     case 'to-partial':
-      return held.map((block, member) => (member === 0 ? block : block.map(() => 0)));
+      return held.map((shard, member) => (member === 0 ? shard : shard.map(() => 0)));
   }
 }
 
-/** Slice `member` of a block seen as [outer, count, inner]. */
-function sliceOf(block: Block, member: number, outer: number, count: number, inner: number): Block {
-  if (block.length !== outer * count * inner) throw new Error('a block is not [outer, count, inner]');
+/** Slice `member` of a shard seen as [outer, count, inner]. */
+function sliceOf(shard: Elements, member: number, outer: number, count: number, inner: number): Elements {
+  if (shard.length !== outer * count * inner) throw new Error('a shard is not [outer, count, inner]');
   return Array.from({ length: outer }, (_, row) => {
     const start = (row * count + member) * inner;
-    return block.slice(start, start + inner);
+    return shard.slice(start, start + inner);
   }).flat();
 }
 
-/** Blocks of [outer, inner] as one of [outer, n, inner]. */
-function join(blocks: readonly Block[], outer: number, inner: number): Block {
-  if (blocks.some((block) => block.length !== outer * inner)) throw new Error('a block is not [outer, inner]');
+/** Shards of [outer, inner] as one of [outer, n, inner]. */
+function join(shards: readonly Elements[], outer: number, inner: number): Elements {
+  if (shards.some((shard) => shard.length !== outer * inner)) throw new Error('a shard is not [outer, inner]');
   return Array.from({ length: outer }, (_, row) =>
-    blocks.flatMap((block) => block.slice(row * inner, (row + 1) * inner)),
+    shards.flatMap((shard) => shard.slice(row * inner, (row + 1) * inner)),
   ).flat();
 }
 
-function addUp(blocks: readonly Block[]): Block {
-  return (blocks[0] ?? []).map((_, index) => blocks.reduce((sum, block) => sum + (block[index] ?? 0), 0));
+function addUp(shards: readonly Elements[]): Elements {
+  return (shards[0] ?? []).map((_, index) => shards.reduce((sum, shard) => sum + (shard[index] ?? 0), 0));
 }
 
-/** Positions along a dimension that a rank holds: per piece its block, the pieces combined major to minor. */
+/** Positions along a dimension that a rank holds: per piece its shard, the pieces combined major to minor. */
 function positionsOf(pieces: Layout['dims'][number], rank: number, mesh: Mesh): readonly number[] {
   return pieces.reduce<readonly number[]>(
     (positions, { size, axes }) => {
       const shards = groupsOn(mesh, axes)[0]?.length ?? 1;
-      const block = size / shards;
-      const start = indexOn(mesh, axes, rank) * block;
+      const shard = size / shards;
+      const start = indexOn(mesh, axes, rank) * shard;
       return positions.flatMap((position) =>
-        Array.from({ length: block }, (_, offset) => position * size + start + offset),
+        Array.from({ length: shard }, (_, offset) => position * size + start + offset),
       );
     },
     [0],

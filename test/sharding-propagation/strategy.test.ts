@@ -102,7 +102,7 @@ test('carried sums arrive at the operands of their set, stay in the results, and
   t.is(checkStrategy(MATMUL, carrying, linear, MESH), null);
 });
 
-test('factors of one dimension become pieces, merged where the blocks coincide', (t) => {
+test('factors of one dimension become pieces, merged where the shards coincide', (t) => {
   const [query, key] = operandLayouts(ATTENTION, strategy({ h: ['tp.0'], g: ['tp.1'] }), [], MESH);
   t.deepEqual(texts([query ?? null, key ?? null]), ['[-, tp, -, -]', '[-, tp.0, -, -]']);
   t.deepEqual(query?.dims[1], [{ size: 8, axes: TP }]);

@@ -83,6 +83,38 @@ test('plans of two models are refused with what differs', async (t) => {
   t.regex(error?.message ?? '', /dimension batch not bound and 4/);
 });
 
+test('a model trained in two ways is one model: what both graphs have is compared, the rest counted', async (t) => {
+  const { plan } = await planFor(GRAPH, { dp: 1, tp: 2 });
+  const isSharded = ({ strategy }: Plan['operators'][string]) => Object.values(strategy).flat().length > 0;
+  const [name = '', other = ''] = Object.keys(plan.operators).filter((own) => isSharded(plan.operators[own] as never));
+  const { [name]: _, ...rest } = plan.operators;
+  const replicated = { stage: 0, strategy: {}, recompute: false };
+  const trained: Plan = {
+    ...plan,
+    model: { ...plan.model, fingerprint: 'b'.repeat(64) },
+    training: { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 }, trained: 6 },
+    operators: { ...rest, [other]: replicated, update: replicated },
+  };
+  const difference = diffPlans(plan, trained);
+  t.false(difference.same);
+  t.deepEqual(difference.unshared, { before: 1, after: 1 });
+  t.deepEqual(
+    difference.operators.map((entry) => entry.name),
+    [other],
+  );
+  const settings = new Map(difference.settings.map((entry) => [entry.name, entry.after]));
+  t.is(settings.get('graph'), 'training step');
+  t.is(settings.get('loss'), '{"kind":"mse"}');
+  // Two models of one name are refused whatever they are trained with.
+  const bound = { ...trained, model: { ...trained.model, dims: { batch: 4 } } };
+  t.is(t.throws(() => diffPlans(plan, bound), { instanceOf: AutoparError })?.code, 'strategy-mismatch');
+  const edited = { ...plan, model: trained.model };
+  t.regex(
+    t.throws(() => diffPlans(plan, edited), { instanceOf: AutoparError })?.message ?? '',
+    /operators, shapes or constants differ/,
+  );
+});
+
 test('a checkpoint for another model or number of devices lists all that differs', async (t) => {
   const { plan } = await planFor(GRAPH, { dp: 1, tp: 2 });
   const refuse = (model: Plan['model'], devices?: number) =>

@@ -9,7 +9,7 @@ import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { plan as search } from '../../src/search/plan.js';
-import { type Layout, localShape, sameBlocks } from '../../src/sharding-propagation/layout.js';
+import { type Layout, localShape, sameShards } from '../../src/sharding-propagation/layout.js';
 import { parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import {
@@ -184,6 +184,16 @@ test('both forms come back as they were written', async (t) => {
   }
 });
 
+test('the degree that is not given follows from the devices of the file', async (t) => {
+  const graph = llamaGraph({ ...SMALL_LLAMA, layers: 2 });
+  const { document } = mindSporeStrategy(graph, await placed(graph, { dp: 1, tp: 4 }));
+  t.deepEqual(likelyDegrees(document, undefined, { dp: 2 }), { dp: 2, tp: 2 });
+  t.deepEqual(likelyDegrees(document, undefined, { tp: 1 }), { dp: 4, tp: 1 });
+  const whole = mindSporeStrategy(graph, await placed(graph, { dp: 2, tp: 1 })).document;
+  // One axis that shards no parameter is that of the batch.
+  t.deepEqual(likelyDegrees({ ...whole, operandLayouts: new Map() }), { dp: 2, tp: 1 });
+});
+
 test('what is imported is what was exported', async (t) => {
   const graph = llamaGraph({ ...SMALL_LLAMA, layers: 2 });
   const plan = await placed(graph, { dp: 2, tp: 2 });
@@ -203,12 +213,12 @@ test('what is imported is what was exported', async (t) => {
       const said = tensor !== null && graph.weights.has(tensor) ? byName.get(tensor)?.layout : undefined;
       if (typeof said !== 'string' || tensor === null) return;
       const layout = parseLayout(said, graph.tensors.get(tensor)?.shape ?? [], mesh);
-      t.true(sameBlocks(layout, { ...(operands[operand] as Layout), partial: [] }, mesh), `${tensor} ${said}`);
+      t.true(sameShards(layout, { ...(operands[operand] as Layout), partial: [] }, mesh), `${tensor} ${said}`);
     });
   }
 });
 
-test('layouts are device matrices and back, and flattened ones cut the same blocks', (t) => {
+test('layouts are device matrices and back, and flattened ones cut the same shards', (t) => {
   const cases = reshardCases([
     [1, 4],
     [2, 4],
@@ -226,12 +236,12 @@ test('layouts are device matrices and back, and flattened ones cut the same bloc
       t.is(device.deviceMatrix.length, Math.max(1, device.aliases.length));
       const again = layoutOfDevices(device, shape, mesh);
       t.truthy(again);
-      t.true(again !== null && sameBlocks(layout, again, mesh));
+      t.true(again !== null && sameShards(layout, again, mesh));
       const flat = flatLayout(device);
       if (!flat) return;
       t.true(flat.tensorMap.every((axes) => axes.length === 1));
       const joined = layoutOfDevices(flat, shape, mesh);
-      t.true(joined !== null && sameBlocks(layout, joined, mesh));
+      t.true(joined !== null && sameShards(layout, joined, mesh));
     }),
     { numRuns: 300 },
   );

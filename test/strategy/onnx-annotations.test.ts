@@ -15,7 +15,7 @@ import {
   type ShardingSpecProto,
 } from '../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
-import { type Layout, sameBlocks } from '../../src/sharding-propagation/layout.js';
+import { type Layout, sameShards } from '../../src/sharding-propagation/layout.js';
 import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { coordinatesOf, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { annotateModel, PLAN_KEY } from '../../src/strategy/onnx/annotate.js';
@@ -47,7 +47,7 @@ test('a layout is a spec and back, pieces and padding included', (t) => {
       if (typeof read === 'string') throw new Error(read);
       const again = layoutOfSpec(read, shape, mesh);
       t.truthy(again, layoutText(layout, mesh));
-      t.true(again !== null && sameBlocks(layout, again, mesh), layoutText(layout, mesh));
+      t.true(again !== null && sameShards(layout, again, mesh), layoutText(layout, mesh));
       if (layout.dims.some((dim) => dim.length > 1)) pieces++;
       if (layout.extents) padded++;
     }),

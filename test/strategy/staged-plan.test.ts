@@ -2,13 +2,19 @@
  * @file Plans of pipelines: a written plan is read and lowered to the same; each edit of a place, a count or the schedule is
  * refused with its place and both values, or is another plan that is sound.
  */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
+import { GraphBuilder } from '../../models/builder.js';
+import { linear } from '../../models/transformer.js';
 import { importModel } from '../../src/api/models/import.js';
 import { type Training, trainedModel } from '../../src/api/models/training.js';
 import { type PlannedModel, plan } from '../../src/api/plan.js';
 import { lowerPlan } from '../../src/api/planning/lower-plan.js';
 import { AutoparError } from '../../src/ir/error.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { checkSharded } from '../../src/partition/check.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { shardedText } from '../../src/partition/text.js';
@@ -126,6 +132,24 @@ test('a drawn plan is read and lowered to what it was written from', async (t) =
     }),
     { numRuns: 10, seed: 3, includeErrorInReport: true },
   );
+});
+
+test('a plan of a step that returns its loss alone has no entries for what makes other outputs', async (t) => {
+  const builder = new GraphBuilder('outputs', 21);
+  const middle = linear(builder, 'first', builder.input('x', 'float32', [8, 16]), 16);
+  builder.output('y', linear(builder, 'second', middle, 16));
+  builder.output('squared', builder.operator('Mul', [middle, middle]));
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'outputs.onnx');
+  writeFileSync(file, writeOnnx(builder.build()));
+  const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
+  const training: Training = { ...TRAINING, loss: { kind: 'mse', output: 'y' }, lossAlone: true };
+  const imported = await trainedModel(await at(2 * MICRO_BATCHES), training, at);
+  const found = await plan(imported, { devices: 2, degrees: { pp: 2, dp: 1, tp: 1 } });
+  const squares = imported.graph.nodes.find(({ outputs }) => outputs.includes('squared'))?.name ?? '';
+  t.false(Object.hasOwn(found.plan.operators, squares));
+  t.is(textOf(lowerPlan(found.plan, imported.graph).lowered), textOf(found.found.lowered));
 });
 
 for (const [trains, schedule, meshes] of [

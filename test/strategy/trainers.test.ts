@@ -10,6 +10,7 @@ import test, { type ExecutionContext } from 'ava';
 import { type CompileOptions, compile } from '../../src/api/index.js';
 import { generatedFile } from '../../src/api/models/generated.js';
 import { convertStrategy } from '../../src/api/strategy.js';
+import { learningRateAt, type OptimizerOptions } from '../../src/ir/autodiff/optimizer-options.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
@@ -59,7 +60,7 @@ const MEGATRON = new Set(
     'use-distributed-optimizer use-megatron-fsdp data-parallel-sharding-strategy no-gradient-accumulation-fusion ckpt-format ' +
     'ddp-bucket-size overlap-grad-reduce recompute-granularity recompute-modules recompute-method recompute-num-layers ' +
     'optimizer-cpu-offload use-precision-aware-optimizer bf16 fp16 optimizer lr adam-beta1 adam-beta2 adam-eps sgd-momentum ' +
-    'weight-decay clip-grad'
+    'weight-decay clip-grad lr-decay-style lr-warmup-iters lr-decay-iters min-lr'
   ).split(' '),
 );
 
@@ -147,9 +148,70 @@ test('a lowered pipeline of dp · tp with ZeRO, buckets and recompute', async (t
       'module_fqns_per_model_part = [["tok_embeddings","layers.0"],["layers.1","norm","output"]]',
       'mode = "selective"',
     ],
-    ...['# not transferred: the optimizer sgd', 'global_batch_size = 4', 'local_batch_size = 2'],
+    ...[
+      '# not transferred: the optimizer sgd, with its options and learning rate',
+      'global_batch_size = 4',
+      'local_batch_size = 2',
+    ],
   ])
     t.true(job.includes(`\n${line}\n`), line);
+});
+
+/** Keys of a section of a job configuration. */
+function section(job: string, name: string): Readonly<Record<string, string>> {
+  const [, lines = ''] = new RegExp(`^\\[${name}\\]\\n((?:.+\\n)+)`, 'm').exec(job) ?? [];
+  return Object.fromEntries([...lines.matchAll(/^(\w+) = (.*)$/gm)].map(([, key = '', value = '']) => [key, value]));
+}
+
+function trainedWith(optimizer: OptimizerOptions): Promise<string> {
+  const training = { loss: { kind: 'cross_entropy' }, optimizer } as const;
+  return planned({ dp: 2, devices: 2, training });
+}
+
+test('optimizer, clipping and learning rate are written where the trainer has other defaults', async (t) => {
+  const { flags, job, notes } = await handedOver(await trainedWith(ADAMW));
+  t.like(section(job, 'optimizer'), {
+    ...{ name: '"AdamW"', lr: '0.001', beta1: '0.9', beta2: '0.999', eps: '1e-8', weight_decay: '0.01' },
+  });
+  t.is(section(job, 'training')['max_norm'], 'inf');
+  t.deepEqual(section(job, 'lr_scheduler'), { warmup_steps: '0', decay_ratio: '0.0' });
+  t.like(parsed(flags, t), {
+    ...{ optimizer: 'adam', lr: '0.001', 'adam-beta1': '0.9', 'adam-beta2': '0.999', 'adam-eps': '1e-8' },
+    ...{ 'weight-decay': '0.01', 'clip-grad': '0', 'lr-decay-style': 'constant', 'lr-warmup-iters': '0' },
+  });
+  t.regex(notes, /not transferred: weight decay of matrices alone: torchtitan decays all parameters/);
+  t.notRegex(notes, /warm-up/);
+});
+
+test('a schedule of the learning rate is that of the plan in every step', async (t) => {
+  const schedule = { shape: 'cosine', warmup: 5, total: 100, floor: 0.1 } as const;
+  const optimizer = { ...ADAMW, clipNorm: 1, schedule };
+  const { flags, job, notes } = await handedOver(await trainedWith(optimizer));
+  const { max_norm: clip, steps } = section(job, 'training');
+  t.is(clip, '1.0');
+  const { warmup_steps: warmup, decay_type: shape, min_lr_factor: floor } = section(job, 'lr_scheduler');
+  t.is(shape, '"cosine"');
+  // torchtitan's rule without decay_ratio, its steps counted from 0.
+  const rate = (step: number) => {
+    if (step < Number(warmup)) return (step + 1) / Number(warmup);
+    const progress = (step - Number(warmup)) / (Number(steps) - Number(warmup));
+    return Number(floor) + (1 - Number(floor)) * 0.5 * (1 + Math.cos(Math.PI * progress));
+  };
+  for (let step = 1; step <= 100; step++) {
+    const own = learningRateAt(optimizer, step) / optimizer.learningRate;
+    t.true(Math.abs(rate(step - 1) - own) < 1e-9, `step ${step}`);
+  }
+  t.like(parsed(flags, t), {
+    ...{ 'lr-decay-style': 'cosine', 'lr-warmup-iters': '5', 'lr-decay-iters': '100', 'min-lr': '0.0001' },
+    'clip-grad': '1',
+  });
+  t.regex(notes, /not transferred: the first step of the warm-up: Megatron-LM warms up from rate 0, a step later/);
+});
+
+test('the batch of a step in one micro-batch is that of the model', async (t) => {
+  const { flags, job } = await handedOver(await trainedWith(ADAMW));
+  t.like(parsed(flags, t), { 'micro-batch-size': '2', 'global-batch-size': '4' });
+  t.like(section(job, 'training'), { local_batch_size: '2', global_batch_size: '4' });
 });
 
 slowTests(test)('a plan without a program on a named cluster', async (t) => {

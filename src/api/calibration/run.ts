@@ -7,6 +7,7 @@ import type { DeviceSpec } from '../../cost-model/device.js';
 import { findDevice } from '../../cost-model/find-device.js';
 import { deviceLevels } from '../../cost-model/levels.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { baseConfiguration } from '../simulate.js';
 import { recordOfRow } from './columns.js';
 import type { CsvRow } from './csv.js';
@@ -69,13 +70,7 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
   const { precision, software, attention, gradientBytes, overlap, ...asked } = stated.configuration;
   const { inference: _, ...base } = baseConfiguration(
     cluster,
-    {
-      ...{
-        ...(precision ? { precision } : {}),
-        ...(software ? { software } : {}),
-        ...(attention ? { attention } : {}),
-      },
-    },
+    withoutUndefined({ precision, software, attention }),
     asked.globalBatch,
   );
   return {
@@ -87,7 +82,7 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
     },
     configuration: {
       ...{ ...base, virtualStages: 1, tpSequence: tp > 1, zero: 0, recompute: 'none', ...asked },
-      ...(gradientBytes === undefined ? {} : { gradientBytes }),
+      ...withoutUndefined({ gradientBytes }),
       degrees: { tp, pp, sp, dp, ep },
       overlap: { ...base.overlap, ...overlap },
     },

@@ -4,7 +4,7 @@
  *     DIR/checkpoints/lock              the process that trains here
  *     DIR/checkpoints/step-N/           after N steps
  */
-import { readdir } from 'node:fs/promises';
+import { readdir, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { byteLength } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
@@ -72,9 +72,10 @@ export class Checkpoints {
     }
   }
 
-  /** Releases the folder's lock. */
-  close(): Promise<void> {
-    return this.release();
+  /** Releases the folder's lock; a folder that has no checkpoint, since the run was refused, is removed. */
+  async close(): Promise<void> {
+    await this.release();
+    await rmdir(this.root).catch(() => undefined);
   }
 
   /**

@@ -7,7 +7,7 @@ import { operatorSeconds } from '../../cost-model/kernel-price.js';
 import { moveRates } from '../../cost-model/move-price.js';
 import { quantityExample, quantityOf } from '../../cost-model/quantities.js';
 import { byteLength } from '../../ir/dtype.js';
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
 import { elementCount } from '../../ir/graph.js';
 import type { Instruction, Program, ProgramStage } from '../../program/program.js';
 import type { EmulatedLink, Emulation } from '../../runtime/messages.js';
@@ -34,11 +34,8 @@ function linkOf(text: string): EmulatedLink {
   const bytesPerSecond = quantityOf(rate, 'bytesPerSecond');
   const latency = Number(time) === 0 && time !== '' ? 0 : quantityOf(time, 'seconds');
   if (bytesPerSecond !== null && latency !== null && others.length === 0) return { bytesPerSecond, latency };
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `--link ${text}: expected a bandwidth and a latency, 10GB/s,20us`,
-    {},
     `${quantityExample('bytesPerSecond')}; ${quantityExample('seconds')}`,
   );
 }

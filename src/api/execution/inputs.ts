@@ -9,7 +9,7 @@ import { byteLength, isDType, isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import type { ConstantTensor, Graph, TensorType } from '../../ir/graph.js';
 import { elementCount, typeOf } from '../../ir/graph.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { tableRows } from '../../ir/table-rows.js';
 import { insideFolder } from '../../program/inside-folder.js';
 import { makeTensor, normal, uniform } from '../verification/numbers.js';
 import { type Arrays, readArray, readArrays, SINGLE_ARRAY } from './arrays.js';
@@ -102,24 +102,6 @@ function checkRoom(graph: Graph): void {
     {},
     'Compile at a smaller --global-batch or --dim to run here.',
   );
-}
-
-/** Rows of the table that an integer input indexes (followed through views and casts); null if it indexes none. */
-export function tableRows(graph: Graph, input: string): number | null {
-  const names = new Set([input]);
-  let bound = Infinity;
-  for (const node of graph.nodes) {
-    const entry = entryOf(node.op, node.domain);
-    node.inputs.forEach((name, operand) => {
-      if (name === null || !names.has(name)) return;
-      if (entry?.isView || entry?.family === 'view') for (const output of node.outputs) if (output) names.add(output);
-      const table = node.inputs[0];
-      if (entry?.indexInput !== operand || !table) return;
-      const axis = node.attributes['axis'];
-      bound = Math.min(bound, typeOf(graph, table).shape[typeof axis === 'number' ? axis : 0] ?? 2);
-    });
-  }
-  return Number.isFinite(bound) ? bound : null;
 }
 
 async function readFrom(from: string, wanted: WantedInputs): Promise<Arrays> {

@@ -1,33 +1,64 @@
 /**
- * @file Class labels: the values that may be fed. Some ranks would look up an out-of-range label outside its row, and others
- * would ignore it. Such a label is refused before any rank starts, as PyTorch refuses it.
+ * @file Inputs that hold rows of a table or class labels: the values that may be fed. Others are refused before any rank starts,
+ * as PyTorch refuses them.
  */
-import { AutoparError } from '../../ir/error.js';
+
 import { elementCount } from '../../ir/graph.js';
+import { isInRange, outOfRange, type ValueRange } from '../../ir/value-range.js';
+import type { Program } from '../../program/program.js';
 import type { PlanTraining } from '../../strategy/plan.js';
 import { numberReader, unravelIndex } from '../verification/numbers.js';
 import type { Arrays } from './arrays.js';
 
-/** @throws AutoparError (exit input) `label-out-of-range` with the first label that is not a class, and its position */
-export function checkLabels(arrays: Arrays, training: PlanTraining | null, file?: string): void {
-  const range = training?.loss.labels;
-  const labels = range && arrays[range.input];
-  if (!range || !labels) return;
-  const read = numberReader(labels);
-  const { classes, ignoreIndex, input } = range;
-  for (let index = 0; index < elementCount(labels.shape); index++) {
-    const label = read(index);
-    if ((label >= 0 && label < classes) || label === ignoreIndex) continue;
-    throw new AutoparError(
-      'label-out-of-range',
-      'input',
-      `${input}[${unravelIndex(index, labels.shape).join(', ')}] is ${label}, and there are ${classes} classes`,
-      { tensor: input, ...(file === undefined ? {} : { file }) },
-      ignoreIndex === null
-        ? `labels are 0 to ${classes - 1}; the model's loss ignores none`
-        : `labels are 0 to ${classes - 1}, or ${ignoreIndex} for none (--ignore-index names another value when compiling)`,
-    );
+/**
+ * Checks what is fed to a program.
+ * @param file where the arrays are from
+ * @throws AutoparError (exit input) `label-out-of-range`, `token-out-of-range` with the first such value and its position
+ */
+export function checkValues(
+  arrays: Arrays,
+  inputs: Program['inputs'],
+  training: PlanTraining | null,
+  file?: string,
+): void {
+  for (const [name, range] of valueRanges(inputs, training)) {
+    const array = arrays[name];
+    if (!array) continue;
+    const read = numberReader(array);
+    for (let index = 0; index < elementCount(array.shape); index++) {
+      const value = read(index);
+      if (isInRange(value, range)) continue;
+      const at = `${name}[${unravelIndex(index, array.shape).join(', ')}]`;
+      throw outOfRange(at, value, range, { tensor: name, ...(file === undefined ? {} : { file }) });
+    }
   }
+}
+
+/**
+ * By input of a program: the values that it may hold, where it holds labels or indexes tables. Rows count from the end of a table
+ * where they are negative, as in ONNX; not in training.
+ */
+export function valueRanges(inputs: Program['inputs'], training: PlanTraining | null): ReadonlyMap<string, ValueRange> {
+  const ranges = new Map<string, ValueRange>();
+  // Several stages may read an input.
+  for (const { name, rows } of inputs) {
+    const range = labelRange(name, training) ?? rowRange(rows, training === null);
+    if (range && range.below < (ranges.get(name)?.below ?? Infinity)) ranges.set(name, range);
+  }
+  return ranges;
+}
+
+/** The classes that an input's values may be; null for an input that holds no labels. */
+export function labelRange(input: string, training: PlanTraining | null): ValueRange | null {
+  const labels = training?.loss.labels;
+  if (labels?.input !== input) return null;
+  return { from: 0, below: labels.classes, ignored: labels.ignoreIndex, isLabel: true };
+}
+
+/** The rows of a table that an input's values may be; null for an input that indexes none. */
+export function rowRange(rows: number | null | undefined, countsFromEnd: boolean): ValueRange | null {
+  if (rows === null || rows === undefined) return null;
+  return { from: countsFromEnd ? -rows : 0, below: rows, ignored: null, isLabel: false };
 }
 
 /** Exclusive upper bounds for random labels, by input. */

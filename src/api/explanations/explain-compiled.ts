@@ -5,17 +5,17 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../../ir/error.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { stagePins } from '../../search/pipeline/stage-pins.js';
 import { propagate } from '../../sharding-propagation/propagation/propagate.js';
 import { EXPERTS, INNER_AXES, type InnerDegrees } from '../../sharding-propagation/roles.js';
 import { assignmentOf } from '../../strategy/assignment-of.js';
 import type { Plan } from '../../strategy/plan.js';
-import { readPlan } from '../../strategy/plan-json.js';
 import { stagedGraph } from '../../strategy/staged-graph.js';
 import { type Explainable, meshesIn } from '../explain.js';
-import { compiledModel } from '../models/compiled-model.js';
+import { openPlan } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
-import { type ProgramSource, readSource } from '../output/folder.js';
+import type { ProgramSource } from '../output/folder.js';
 import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
 import { memoryLimit, type PeakMemory, peakMemory } from '../reports/peak-memory.js';
 import { type Server, serverOf } from '../reports/server.js';
@@ -34,7 +34,7 @@ export interface ExplainableFolder {
 }
 
 /**
- * The peak memory of a rank of each stage, and the training state that it stores.
+ * The peak memory of a rank of each stage, and the training state that a rank of the fullest stage stores.
  * @throws AutoparError (input) if the folder or its model has changed
  */
 export async function explainMemory(
@@ -46,14 +46,14 @@ export async function explainMemory(
   readonly kept: TrainingStateBytes | null;
   readonly server: Server | null;
 }> {
-  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const { planned } = await compiledModel(directory, source, plan, model);
+  const { plan, source, planned } = await openPlan(directory, model);
   const lowered = lowerPlan(plan, planned.graph);
   const cluster = clusterOf(plan);
+  const stages = peakMemory(lowered, cluster);
   return {
-    stages: peakMemory(lowered, cluster),
+    stages,
     memoryBytes: memoryLimit(source.decisions?.memoryBytes, cluster),
-    kept: trainingStateBytes(lowered.lowered, plan),
+    kept: trainingStateBytes(lowered.lowered, plan, stages),
     server: serverOf(lowered, plan, cluster),
   };
 }
@@ -63,8 +63,7 @@ export async function explainMemory(
  * @throws AutoparError (input) if the folder, its model or the files that its pins came from have changed
  */
 export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
-  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const { planned } = await compiledModel(directory, source, plan, model);
+  const { plan, source, planned } = await openPlan(directory, model);
   return {
     explainable: await explainablePlanOf(directory, source, plan, planned),
     precision: plan.predicted.precision ?? null,
@@ -102,7 +101,11 @@ export async function explainablePlanOf(
     assignment,
     allToAll: plan.allToAll !== false,
     ...(pipeline
-      ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, assignment, pipeline.layout) }
+      ? {
+          stages: lowerPlan(plan, imported.graph).lowered,
+          stageSchedule: pipeline.schedule,
+          ...meshesIn(graph, assignment, pipeline.layout),
+        }
       : {}),
     ...servedStages(plan, () => lowerPlan(plan, imported.graph).lowered),
     propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
@@ -154,9 +157,7 @@ export async function decidedAgain(
   return decide(imported, {
     ...(degrees ? { degrees } : {}),
     devices,
-    ...(mode ? { mode } : {}),
-    ...(pins ? { annotations: degrees ? pins : { ...pins, mesh: {} } } : {}),
-    ...(config ? { config } : {}),
+    ...withoutUndefined({ mode, annotations: degrees ? pins : pins && { ...pins, mesh: {} }, config }),
   });
 }
 

@@ -34,6 +34,7 @@ export interface OperatorExplanation {
   readonly transfers: readonly (ExplainedTransfer & { readonly tensor: string })[];
   readonly operands: readonly { readonly tensor: string; readonly layout: string }[];
   readonly results: readonly { readonly tensor: string; readonly layout: string }[];
+  /** Seconds of one run, as all prices, on the devices of its first stage. */
   readonly computeSeconds: number;
   /** Collectives of the pending reduction, and those that lowering inserts. */
   readonly collectives: readonly {
@@ -53,14 +54,14 @@ export interface OperatorExplanation {
 
 /** Why an operator has its strategy. @throws AutoparError `unknown-node` (usage) with the nearest name */
 export function explainOperator(plan: Explainable, name: string): OperatorExplanation {
-  const { graph, cluster } = plan;
+  const { graph } = plan;
   const node = graph.nodes.find((candidate) => candidate.name === name);
   if (!node) {
     const names = graph.nodes.map((candidate) => candidate.name);
     throw unknownName('node', name, names);
   }
   const others = new OperatorAlternatives(plan);
-  const [mesh, strategy] = [others.meshOf(node), others.strategyOf(node)];
+  const [mesh, strategy, cluster] = [others.meshOf(node), others.strategyOf(node), others.clusterOf(node)];
   const { rule, operands, results } = sidesUnder(graph, node, strategy, mesh);
   const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
   const named = (tensors: Node['inputs'], layouts: readonly (Layout | null)[]) =>

@@ -1,22 +1,25 @@
 /**
- * @file The step configurations that a compiled folder's plan was chosen from, compared again by the price of layers: what ruled
- * the other combinations of degrees out, and the effect of changes of the cluster.
+ * @file The step configurations that a compiled folder's plan was chosen from, as compile left them or compared again by the
+ * price of layers: what ruled the other combinations of degrees out, and the effect of changes of the cluster.
  */
 import path from 'node:path';
 import { deviceBytes } from '../../cost-model/predict.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { compiledModel } from '../models/compiled-model.js';
+import { readComparison } from '../output/comparison-file.js';
 import { readSource } from '../output/folder.js';
+import { comparisonOf, type PlanComparison, type ProposalsRecord, proposalsRecord } from '../planning/comparison.js';
 import { clusterOf } from '../planning/lower-plan.js';
-import { prepareStep, type StepSearch, searchPrepared } from '../planning/search-step.js';
+import { prepareStep, searchPrepared } from '../planning/search-step.js';
 import { type Sensitivity, sensitivities } from '../planning/step-sensitivity.js';
 
 export interface ExplainedProposals {
   readonly plan: Plan;
-  readonly search: StepSearch;
-  /** Changes of the cluster and their effect on the step; empty unless requested. */
-  readonly sensitivities: readonly Sensitivity[];
+  /** What compile compared; where it left nothing, or a time limit ended its search, the search again. */
+  readonly comparison: PlanComparison;
+  /** Changes of the cluster and their effect on the step; null unless requested. */
+  readonly sensitivity: { readonly search: ProposalsRecord; readonly changes: readonly Sensitivity[] } | null;
 }
 
 /**
@@ -31,6 +34,8 @@ export async function explainProposals(
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
   const { proposals } = source.decisions ?? {};
   if (!proposals) return null;
+  const kept = plan.search.timeLimited ? null : await readComparison(directory, plan);
+  if (kept?.proposals && !asked.sensitivity) return { plan, comparison: kept, sensitivity: null };
   const on = clusterOf(plan);
   // The requested limit is for tensors only, and steps are compared by the whole memory of a device.
   const memory = proposals.memory === undefined ? {} : { memory: deviceBytes(proposals.memory, on) };
@@ -42,7 +47,14 @@ export async function explainProposals(
     on,
   });
   const search = await searchPrepared(prepared);
-  return { plan, search, sensitivities: asked.sensitivity ? await sensitivities(prepared, search) : [] };
+  const again = comparisonOf({ compared: null, searched: search, top: [], rejected: [] });
+  return {
+    plan,
+    comparison: kept?.proposals ? kept : again,
+    sensitivity: asked.sensitivity
+      ? { search: proposalsRecord(search), changes: await sensitivities(prepared, search) }
+      : null,
+  };
 }
 
 /** The model file as it was imported. @throws AutoparError `model-changed` if it is another model */

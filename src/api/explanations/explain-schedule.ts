@@ -2,20 +2,14 @@
  * @file explain --schedule: the pipeline of a compiled plan as its price simulates it: when each stage runs which action, and how
  * long it is idle.
  */
-import path from 'node:path';
 import { simulateStages } from '../../cost-model/predict-stages.js';
 import { drawScaled } from '../../schedule/draw.js';
-import type { ActionPhase, ScheduleKind } from '../../schedule/schedule.js';
-import { readPlan } from '../../strategy/plan-json.js';
-import { compiledModel } from '../models/compiled-model.js';
-import { readSource } from '../output/folder.js';
+import type { Action, ScheduleKind } from '../../schedule/schedule.js';
+import { openPlan } from '../models/compiled-model.js';
 import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
 
 /** An action; seconds from the beginning of the step. */
-export interface ScheduledAction {
-  readonly phase: ActionPhase;
-  readonly microBatch: number;
-  readonly chunk: number;
+export interface ScheduledAction extends Pick<Action, 'phase' | 'microBatch' | 'chunk'> {
   readonly startSeconds: number;
   readonly endSeconds: number;
 }
@@ -53,8 +47,7 @@ export interface ExplainedSchedule {
  * @throws AutoparError (input) if the folder or its model has changed
  */
 export async function explainSchedule(directory: string, model?: string): Promise<ExplainedSchedule> {
-  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const { planned } = await compiledModel(directory, source, plan, model);
+  const { plan, planned } = await openPlan(directory, model);
   const { lowered, schedule } = lowerPlan(plan, planned.graph);
   const { stepSeconds, precision = null } = plan.predicted;
   if (!schedule) return { stepSeconds, precision, pipeline: null, draw: () => [] };

@@ -3,11 +3,14 @@
  *
  * Alternatives are priced with everything else unchanged: the operator under the other strategy, and resharding from the
  * reshards that it reads and to the reshards of its results. A negative difference means that the neighbours would have to
- * change as well, or that the search had to exclude the strategy; the plan as a whole would not cost less.
+ * change as well, or that the search had to exclude the strategy; the plan as a whole would not cost less. Where nodes differ,
+ * prices are those on the devices of the operator's stage, while the search prices all stages on the slowest.
  */
+import type { Cluster } from '../../cost-model/cluster.js';
 import { priceNode } from '../../cost-model/price.js';
 import { dtypeBits } from '../../ir/dtype.js';
 import { type Node, typeOf } from '../../ir/graph.js';
+import { madeOnce } from '../../ir/remembered.js';
 import { viewOf } from '../../ir/view.js';
 import type { Fragment } from '../../partition/fragment.js';
 import { contextOf, lowerOperator } from '../../partition/lower-operator.js';
@@ -17,12 +20,12 @@ import { type SearchPins, searchPins } from '../../search/pinned.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { OperatorPin, PinSource } from '../../sharding-propagation/pin.js';
-import type { Resharder } from '../../sharding-propagation/resharding.js';
 import { namesOn } from '../../sharding-propagation/stage-meshes.js';
 import { REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
-import { type Explainable, type ExplainedResharding, resharderOf, reshardingOf } from '../explain.js';
+import { type Explainable, type ExplainedResharding, reshardingOf } from '../explain.js';
 import { sidesUnder } from './explain-layouts.js';
+import { type StagePrices, stagePricesOf } from './stage-prices.js';
 
 export interface ExplainedStrategy {
   /** Axes by factor (`n`, or a piece `n.1`). */
@@ -50,17 +53,17 @@ export type RuledOut = 'roles' | 'degrees' | 'pins';
 
 /** The alternatives of the operators of one plan; data that all operators share is computed once. */
 export class OperatorAlternatives {
-  private readonly by: Resharder;
+  private readonly pricesOf: (operator: string) => StagePrices;
   private readonly produced: ReadonlyMap<string, Layout>;
   private readonly reshards = new Map<string, Layout[]>();
   private readonly readReshards = new Map<string, Layout>();
   private readonly factsOf: OperatorFactsOf;
   private readonly pins: SearchPins;
-  private readonly considered = new Map<string, CandidateSet>();
+  private readonly considered = new Map<Cluster, Map<string, CandidateSet>>();
 
   constructor(private readonly plan: Explainable) {
     const { graph, assignment, left, pins } = plan;
-    this.by = resharderOf(plan);
+    this.pricesOf = stagePricesOf(plan);
     this.produced = producedLayouts(graph, assignment);
     this.factsOf = operatorFactsOf(graph, left?.asked);
     this.pins = searchPins(graph, pins);
@@ -73,6 +76,11 @@ export class OperatorAlternatives {
 
   meshOf(node: Node): Mesh {
     return this.plan.meshOf?.(node) ?? this.plan.assignment.mesh;
+  }
+
+  /** The devices of an operator's stage. */
+  clusterOf({ name }: Node): Cluster {
+    return this.pricesOf(name).cluster;
   }
 
   strategyOf({ group }: Node): Strategy {
@@ -97,8 +105,8 @@ export class OperatorAlternatives {
     const { axes, degrees } = this.plan.left ?? EVERYTHING;
     const request = this.requestOf(node);
     const key = JSON.stringify([this.factsOf(node).key, request.mesh]);
-    const set = this.considered.get(key) ?? candidatesOf({ ...request, axes, pinned: degrees });
-    this.considered.set(key, set);
+    const considered = madeOnce(this.considered, request.cluster, () => new Map<string, CandidateSet>());
+    const set = madeOnce(considered, key, () => candidatesOf({ ...request, axes, pinned: degrees }));
     const own = keyOf(this.strategyOf(node));
     const [costs, strategies] = [(index: number) => set.costs[index] ?? 0, [...set.strategies.entries()]];
     const others = strategies.filter(([, strategy]) => keyOf(strategy) !== own).map(([index]) => index);
@@ -120,13 +128,13 @@ export class OperatorAlternatives {
   })[] {
     const { operands, results } = sidesUnder(this.plan.graph, node, this.strategyOf(node), this.meshOf(node));
     return this.pairs(node, operands, results).flatMap(({ tensor, side, from, to }) => {
-      const found = reshardingOf(this.plan, this.by, tensor, from, to);
+      const found = reshardingOf(this.plan, this.pricesOf(node.name).resharder, tensor, from, to);
       return found ? [{ ...found, tensor, side }] : [];
     });
   }
 
   private requestOf(node: Node) {
-    return { ...this.factsOf(node), mesh: this.meshOf(node), cluster: this.plan.cluster };
+    return { ...this.factsOf(node), mesh: this.meshOf(node), cluster: this.clusterOf(node) };
   }
 
   private priced(
@@ -135,12 +143,12 @@ export class OperatorAlternatives {
     indices: readonly number[],
     ruledOut: (strategy: Strategy) => RuledOut | null,
   ): readonly Alternative[] {
-    const { graph, cluster } = this.plan;
+    const { graph } = this.plan;
     const [mesh, strategy] = [this.meshOf(node), this.strategyOf(node)];
     const { operands, results } = sidesUnder(graph, node, strategy, mesh);
     const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
     const own = {
-      seconds: fragmentSeconds(fragment, cluster),
+      seconds: fragmentSeconds(fragment, this.clusterOf(node)),
       around: this.reshardNanoseconds(node, operands, results),
     };
     const all = indices.map((index): Alternative => {
@@ -167,10 +175,11 @@ export class OperatorAlternatives {
     results: readonly (Layout | null)[],
     most = Infinity,
   ): number {
+    const { resharder } = this.pricesOf(node.name);
     return this.pairs(node, operands, results).reduce((sum, { tensor, from, to }) => {
       if (sum >= most) return sum;
       const { shape, dtype } = typeOf(this.plan.graph, tensor);
-      return sum + this.by.cost(from, to, shape, dtypeBits(dtype));
+      return sum + resharder.cost(from, to, shape, dtypeBits(dtype));
     }, 0);
   }
 
@@ -241,7 +250,7 @@ export function explainedStrategy(
   };
 }
 
-export function fragmentSeconds(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {
+export function fragmentSeconds(fragment: Fragment, cluster: Cluster, kind?: 'compute'): number {
   return fragment.nodes
     .filter((inner) => kind === undefined || inner.kind === kind)
     .reduce((sum, inner) => sum + priceNode(inner, fragment, cluster) / 1e9, 0);

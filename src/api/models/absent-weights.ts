@@ -3,6 +3,7 @@
  */
 import path from 'node:path';
 import { AutoparError } from '../../ir/error.js';
+import type { CodeOf } from '../../ir/error-codes.js';
 import type { MissingData } from '../../ir/graph.js';
 import { problemText, remedyText, withoutData } from '../../ir/onnx/external-data.js';
 import type { ImportedModel } from './import.js';
@@ -44,7 +45,12 @@ export function refuseWrongData(model: WeightedModel): void {
 }
 
 /** The error for a `purpose` that needs the values; `code` replaces the default error code. */
-export function weightsNeeded(model: WeightedModel, purpose: string, remedy: string, code?: string): AutoparError {
+export function weightsNeeded(
+  model: WeightedModel,
+  purpose: string,
+  remedy: string,
+  code?: CodeOf<'input'>,
+): AutoparError {
   const [first] = absentWeights(model).toSorted((a, b) => Number(b.data !== null) - Number(a.data !== null));
   const put = first?.data ? `${remedyText(first.data)}, or ` : '';
   return new AutoparError(

@@ -11,6 +11,7 @@ import { readPlan } from '../../strategy/plan-json.js';
 import type { Arrays } from '../execution/arrays.js';
 import { readArrays } from '../execution/arrays.js';
 import { CONSTANTS_FILE, type CompiledParts, type ProgramSource, readCompiled, readSource } from '../output/folder.js';
+import { PLAN_FILE } from '../requests/plan-path.js';
 import { weightsNeeded } from './absent-weights.js';
 import { dispatchOf } from './dispatch.js';
 import { generatedFile } from './generated.js';
@@ -41,7 +42,7 @@ export async function readRunnable(directory: string, model?: string): Promise<C
     if (!(error instanceof AutoparError) || error.code !== 'no-program') throw error;
     const source = await readSource(directory);
     if (source.randomWeights !== null || (source.model === '' && model === undefined)) throw error;
-    const plan = await readPlan(path.join(directory, 'plan.json'));
+    const plan = await readPlan(path.join(directory, PLAN_FILE));
     const { planned } = await compiledModel(directory, source, plan, model).catch(() => {
       throw error;
     });
@@ -53,6 +54,22 @@ export async function readRunnable(directory: string, model?: string): Promise<C
       error.code,
     );
   }
+}
+
+/** A compiled folder with its model, imported again; the folder need not hold a program. */
+export interface OpenedPlan extends CompiledModel {
+  readonly source: ProgramSource;
+  readonly plan: Plan;
+}
+
+/**
+ * @param model the model file; if left out, the path that it was compiled from
+ * @throws AutoparError (input) if the folder or its model has changed
+ */
+export async function openPlan(directory: string, model?: string): Promise<OpenedPlan> {
+  const plan = await readPlan(path.join(directory, PLAN_FILE));
+  const source = await readSource(directory);
+  return { source, plan, ...(await compiledModel(directory, source, plan, model)) };
 }
 
 /** The path of the model file. A generated model is generated again if its temporary file is gone. */

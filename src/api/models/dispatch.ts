@@ -2,9 +2,10 @@
  * @file Token dispatch to experts as an import option: the check of the option, its record in a plan, and how it is read back
  * from a plan.
  */
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
 import type { Dispatched, DispatchOptions } from '../../ir/experts/dispatch-experts.js';
 import { DISPATCHES } from '../../ir/experts/dispatches.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import type { PlanPass } from '../../strategy/plan.js';
 
 export type { DispatchOptions } from '../../ir/experts/dispatch-experts.js';
@@ -12,10 +13,7 @@ export { DISPATCHES } from '../../ir/experts/dispatches.js';
 
 /** The dispatch options among other options. */
 export function dispatchIn({ dispatch, capacityFactor }: DispatchOptions): DispatchOptions {
-  return {
-    ...(dispatch === undefined ? {} : { dispatch }),
-    ...(capacityFactor === undefined ? {} : { capacityFactor }),
-  };
+  return withoutUndefined({ dispatch, capacityFactor });
 }
 
 const PASS = 'dispatch-experts';
@@ -23,11 +21,8 @@ const PASS = 'dispatch-experts';
 /** @throws AutoparError `bad-option` (usage) for an invalid capacity factor */
 export function checkDispatch({ capacityFactor = 1 }: DispatchOptions): void {
   if (capacityFactor > 0 && Number.isFinite(capacityFactor)) return;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `--capacity-factor ${capacityFactor}: expected a number above 0`,
-    {},
     '1 is the even share of tokens, 1.25 is usual; leave it out to drop no token',
   );
 }

@@ -12,7 +12,7 @@ import { sumGatheredWeights } from '../../ir/experts/gathered-weights.js';
 import { splitEinsums } from '../../ir/experts/split-einsum.js';
 import { stackExperts } from '../../ir/experts/stack-experts.js';
 import { fingerprint } from '../../ir/fingerprint.js';
-import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../../ir/graph.js';
+import { type ConstantTensor, type Graph, INTERNAL_OPSET, typeOf } from '../../ir/graph.js';
 import type { MultiDevice } from '../../ir/onnx/device-annotations.js';
 import type { OnnxModel, SourceValue } from '../../ir/onnx/model.js';
 import { readOnnx } from '../../ir/onnx/reader.js';
@@ -22,7 +22,7 @@ import { moduleNames } from '../../ir/parameters/module-names.js';
 import type { ParameterEvidence } from '../../ir/parameters/parameter.js';
 import { recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
 import { assemble } from '../../ir/passes/assemble.js';
-import { checkDims } from '../../ir/passes/dims.js';
+import { checkDims, placeKey } from '../../ir/passes/dims.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
 import { FOLD_LIMIT } from '../../ir/passes/fold-limit.js';
 import { foldedAway } from '../../ir/passes/folded-away.js';
@@ -38,8 +38,10 @@ import { weightInputs } from '../../ir/passes/weight-inputs.js';
 import { attentionInPlainOperators } from '../../ir/passes/write-attention.js';
 import { writeSinks } from '../../ir/passes/write-sinks.js';
 import { evaluate } from '../../runtime/evaluate.js';
-import type { PlanPass, PlanTraining } from '../../strategy/plan.js';
+import type { PlanPass } from '../../strategy/plan.js';
+import type { PlanSubject } from '../../strategy/plan-of.js';
 import { checkDispatch, dispatchIn, dispatchNote, dispatchPass } from './dispatch.js';
+import { batchElsewhere, notResized } from './named-batch.js';
 
 export interface ImportOptions extends DispatchOptions {
   /** Sizes of dimensions, by name (`batch`) or by place (`ids[0]`: dimension 0 of input ids). */
@@ -66,18 +68,7 @@ export interface ImportOptions extends DispatchOptions {
   readonly keepsParameters?: boolean;
 }
 
-export interface ImportedModel {
-  readonly graph: Graph;
-  /** The file's name without its ending. */
-  readonly name: string;
-  /** SHA-256 of the graph's structure. */
-  readonly fingerprint: string;
-  /** The passes that made the graph, in order. */
-  readonly passes: readonly PlanPass[];
-  /** The dimensions that were bound, by name or place. */
-  readonly dims: Readonly<Record<string, number>>;
-  /** The batch that the graph was rebuilt at, or null for the file's own. */
-  readonly globalBatch: number | null;
+export interface ImportedModel extends PlanSubject {
   /** Notes for the user, one line each. */
   readonly notes: readonly string[];
   /** Absolute path of the file. */
@@ -90,8 +81,6 @@ export interface ImportedModel {
   readonly folded: string | null;
   /** Evidence in the file about its weights, besides their values, to identify parameters (inspect.ts, training-form.ts). */
   readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities' | 'reasons'>;
-  /** The description of the training step, if the graph is one (training.ts). */
-  readonly training?: PlanTraining;
   /** For each trained weight, the tensor of the graph that is its gradient. */
   readonly gradients?: ReadonlyMap<string, string>;
   /** For a training step: its loss, and the divisor of gradients before clipping. */
@@ -150,7 +139,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const named = moduleNames(written, identities, kinds);
   const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
+  const elsewhere = batchElsewhere(assembled, source.graph.inputs);
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
+  if (elsewhere !== null && resized !== assembled) throw notResized(elsewhere, options.globalBatch ?? 0);
   const attending = options.sharesSequence ? attentionInPlainOperators(resized) : resized;
   // Dispatch needs experts in the same form.
   const isShared = options.sharesExperts || options.dispatch !== undefined;
@@ -180,7 +171,10 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
       ...model.notes,
       ...resolved.notes,
       ...remarks,
-      ...(resized === assembled ? [] : resizeNotes(graph)),
+      ...(elsewhere === null ? [] : [elsewhere]),
+      ...(resized === assembled
+        ? []
+        : [...reboundNotes(source, bound.given, assembled, resized), ...resizeNotes(graph)]),
       ...layers.map(dispatchNote),
     ],
     file: model.file,
@@ -189,6 +183,23 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     folded: foldedAway(model, nodes),
     evidence: { kinds, identities, reasons: reasonsOf(named, reasons) },
   };
+}
+
+/** A note where a batch that was given as a dimension's size is not that of the graph, which was rebuilt at another. */
+function reboundNotes(
+  { graph: { inputs } }: OnnxModel,
+  given: Readonly<Record<string, number>>,
+  read: Graph,
+  rebuilt: Graph,
+): readonly string[] {
+  const [{ input, axis } = { input: '', axis: 0 }] = read.batch;
+  const dimension = inputs.find(({ name }) => name === input)?.shape?.[axis];
+  const key = [dimension, placeKey(input, axis)].find((name) => typeof name === 'string' && Object.hasOwn(given, name));
+  if (key === undefined || key === null) return [];
+  return [
+    `a step takes a batch of ${typeOf(rebuilt, input).shape[axis]} (--global-batch): ${key} ${given[key]} is the batch at ` +
+      'which the model was read, before it was rebuilt',
+  ];
 }
 
 function passesOf(

@@ -1,7 +1,7 @@
 /**
  * @file The model of a public verb: a file, or `generate: 'gpt:layers=12'`, which is written to one.
  */
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
 
 export interface ModelChoice {
   /** The model file; left out where `generate` is given. */
@@ -14,13 +14,7 @@ export interface ModelChoice {
 export async function modelOf({ model, generate }: ModelChoice, globalBatch?: number): Promise<string> {
   if (generate === undefined) return model ?? '';
   if (model === undefined) return (await import('./generated.js')).generatedFile(generate, globalBatch);
-  throw new AutoparError(
-    'bad-option',
-    'usage',
-    `--model ${generate} contradicts the file ${model}`,
-    {},
-    'give one of them',
-  );
+  throw badOption(`--model ${generate} contradicts the file ${model}`, 'give one of them');
 }
 
 /** The name of the family in `FAMILY:key=value,…`, which the file of a generated model has. */

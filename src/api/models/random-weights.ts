@@ -2,7 +2,7 @@
  * @file Random values for weights that a model file names but does not hold, so that its program can be run.
  */
 import { isFloating } from '../../ir/dtype.js';
-import type { ConstantTensor, TensorType, Weight } from '../../ir/graph.js';
+import type { ConstantTensor, Graph, TensorType, Weight } from '../../ir/graph.js';
 import { interruptible, listening } from '../../ir/interruption.js';
 import { makeTensorInTurns, normal, uniform } from '../verification/numbers.js';
 import type { ImportedModel } from './import.js';
@@ -24,6 +24,13 @@ export async function withRandomWeights(
   ]);
   const initial = state ? { initial: state } : {};
   return { ...imported, graph: { ...graph, weights, ...initial }, weightsPresent: true };
+}
+
+/** A graph with the values that weights and state of the same names have in another graph. */
+export function withValuesOf(graph: Graph, { weights, initial }: Graph): Graph {
+  const known = (name: string) => initial?.get(name) ?? weights.get(name);
+  const filled = (own: Graph['weights']) => new Map([...own].map(([name, weight]) => [name, known(name) ?? weight]));
+  return { ...graph, weights: filled(graph.weights), ...(graph.initial ? { initial: filled(graph.initial) } : {}) };
 }
 
 async function filled(

@@ -9,13 +9,14 @@ import {
   trainingGraph,
 } from '../../ir/autodiff/training-graph.js';
 import { isFloating } from '../../ir/dtype.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, usageError } from '../../ir/error.js';
 import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import type { Graph } from '../../ir/graph.js';
 import { fileNames } from '../../ir/parameters/find-parameters.js';
 import { isNatural, parameterPlaces } from '../../ir/parameters/places.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { batchSize } from '../../search/degrees.js';
 import type { PlanTraining } from '../../strategy/plan.js';
 import { checkTraining, type Training } from '../requests/training-request.js';
@@ -96,9 +97,7 @@ export function trainingGraphOf(
   const step = trainingGraph(form.graph, {
     loss,
     optimizer,
-    ...(precision === undefined ? {} : { precision }),
-    ...(lossScale === undefined ? {} : { lossScale }),
-    ...(isHeldInFloat32 === undefined ? {} : { isHeldInFloat32 }),
+    ...withoutUndefined({ precision, lossScale, isHeldInFloat32 }),
     ...(gradientReduction === 'sum' ? { summedOver: shards } : {}),
     ...cut,
     trained: form.trained,
@@ -121,18 +120,15 @@ function planned(
   { classes, trained }: TrainingGraph,
   { loss, optimizer, precision, lossScale, lossAlone, gradientReduction }: Training,
 ): PlanTraining {
+  const { output, labelSmoothing, moeBalance } = loss;
   return {
     loss: {
       kind: loss.kind,
-      ...(loss.output === undefined ? {} : { output: loss.output }),
-      ...(classes ? { labels: classes } : {}),
-      ...(loss.labelSmoothing === undefined ? {} : { labelSmoothing: loss.labelSmoothing }),
-      ...(loss.moeBalance === undefined ? {} : { moeBalance: loss.moeBalance }),
+      ...withoutUndefined({ output, labels: classes ?? undefined, labelSmoothing, moeBalance }),
     },
     optimizer: { ...optimizer },
     trained: trained.length,
-    ...(precision === undefined ? {} : { precision }),
-    ...(lossScale === undefined ? {} : { lossScale }),
+    ...withoutUndefined({ precision, lossScale }),
     ...(gradientReduction === 'sum' ? { gradientReduction } : {}),
     ...(lossAlone ? { lossAlone: true as const } : {}),
   };
@@ -175,11 +171,9 @@ function checkGlobs(graph: Graph, globs: readonly string[]): void {
   const names = [...graph.weights.keys()].flatMap((name) => [name, ...fileNames(graph, name)]);
   const stray = globs.find((glob) => !names.some((name) => matchesAny([glob], name)));
   if (stray === undefined) return;
-  throw new AutoparError(
+  throw usageError(
     'unknown-parameter',
-    'usage',
     `no weight has a name that fits '${stray}'`,
-    {},
     'autopar inspect --parameters lists them',
   );
 }

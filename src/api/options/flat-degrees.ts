@@ -1,11 +1,12 @@
 /**
  * @file Degrees of the public verbs, with `dp` and `tp` next to the other options, and of their implementations, in `degrees`.
  */
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { SEARCHED_AXES } from '../../sharding-propagation/roles.js';
-import type { NestedCompileOptions as Compile } from '../compile.js';
+import type { NestedCompileOptions } from '../compile.js';
 import type { ModelChoice } from '../models/model-choice.js';
-import type { NestedPlanningOptions as Planning } from '../plan.js';
+import type { NestedPlanningOptions } from '../plan.js';
 import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../requests/degrees.js';
 
 type AxisDegreeOptions = Omit<DegreeOptions, 'devices'>;
@@ -18,12 +19,14 @@ interface FlatDegrees extends AxisDegreeOptions {
   readonly degrees?: AxisDegreeOptions;
 }
 
-export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
+export interface PlanningOptions extends Omit<NestedPlanningOptions, 'degrees'>, FlatDegrees {}
 
-export interface CompileOptions extends Omit<Compile, 'degrees' | 'model'>, FlatDegrees, ModelChoice {}
+export interface CompileOptions extends Omit<NestedCompileOptions, 'degrees' | 'model'>, FlatDegrees, ModelChoice {}
 
 /** Options with degrees as implementations take them. @throws AutoparError (usage) for degrees that contradict each other */
-export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 'annotations' | 'config'>>({
+export function nested<
+  Options extends FlatDegrees & Pick<NestedPlanningOptions, 'devices' | 'annotations' | 'config'>,
+>({
   dp,
   tp,
   pp,
@@ -32,21 +35,15 @@ export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 
   degrees,
   ...options
 }: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: AxisDegreeOptions } {
-  const flat = Object.fromEntries(Object.entries({ dp, tp, pp, sp, ep }).filter(([, degree]) => degree !== undefined));
+  const flat = withoutUndefined({ dp, tp, pp, sp, ep });
   const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof AxisDegreeOptions] !== undefined);
   if (twice !== undefined)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--${twice} and degrees.${twice} are the same option`,
-      {},
-      'give --dp, --tp and --pp alone',
-    );
+    throw badOption(`--${twice} and degrees.${twice} are the same option`, 'give --dp, --tp and --pp alone');
   const all: DegreeOptions = { ...degrees, ...flat };
   // If annotations or a configuration may pin stages or sequences, dp and tp alone need not multiply to the devices.
   const isOpen = options.annotations !== undefined || options.config !== undefined;
   const axes = MULTIPLIED.filter((axis) => isOpen || all[axis] !== undefined || SEARCHED.has(axis));
   const { devices } = options;
-  checkDegrees({ ...all, ...(devices === undefined ? {} : { devices }) }, axes);
+  checkDegrees({ ...all, ...withoutUndefined({ devices }) }, axes);
   return { ...options, degrees: all };
 }

@@ -2,7 +2,7 @@
  * @file Options that would have no effect together with others, per verb: each is refused with a hint, on the command line and
  * in JavaScript.
  */
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
 import type { NestedCompileOptions } from '../compile.js';
 import type { InspectOptions } from '../inspect.js';
 import type { WriteModelOptions } from '../models/write-model.js';
@@ -10,6 +10,7 @@ import type { RunCompiledOptions } from '../run.js';
 import type { SimulateOptions } from '../simulate.js';
 import type { TrainOptions } from '../train.js';
 import type { VerifyOptions } from '../verify.js';
+import { dashed } from './option-name.js';
 
 /** An option, and when it would have no effect; messages use the words of the command line. */
 export interface Idle<Options> {
@@ -195,15 +196,11 @@ export const COMPILE_IDLE: readonly Idle<NestedCompileOptions>[] = [
 ];
 
 /** A pipeline option without a pipeline. */
-function ofPipelines<Options extends { readonly pp?: number }>(
-  option: keyof Options & ('schedule' | 'virtualStages'),
-  isAlone: (options: Options) => boolean,
-): Idle<Options> {
-  const name = option === 'schedule' ? '--schedule' : '--virtual-stages';
+function ofPipelines(option: 'schedule' | 'virtualStages'): Idle<SimulateOptions> {
   return {
     option,
-    when: isAlone,
-    says: ({ pp }) => `${name} needs a pipeline, and ${pp === 1 ? '--pp is 1' : '--pp is not given'}`,
+    when: ({ pp = 1 }) => pp === 1,
+    says: ({ pp }) => `--${dashed(option)} needs a pipeline, and ${pp === 1 ? '--pp is 1' : '--pp is not given'}`,
     hint: 'add --pp 2 or more stages, or leave it out',
   };
 }
@@ -211,8 +208,8 @@ function ofPipelines<Options extends { readonly pp?: number }>(
 export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
   ofFamilies(({ generate }) => generate === undefined),
   ofWrittenFile,
-  ofPipelines('schedule', ({ pp = 1 }) => pp === 1),
-  ofPipelines('virtualStages', ({ pp = 1 }) => pp === 1),
+  ofPipelines('schedule'),
+  ofPipelines('virtualStages'),
   {
     option: 'gradientBytes',
     when: ({ loss }) => loss === undefined,
@@ -220,13 +217,6 @@ export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
     hint: 'add --train',
   },
 ];
-
-const IN_WORDS = {
-  inputs: 'inputs',
-  seed: 'seed',
-  threadsPerRank: 'threads-per-rank',
-  offloadDir: 'offload-dir',
-} as const;
 
 const ofRandomInputs: Idle<{ readonly seed?: number; readonly inputs?: string }> = {
   option: 'seed',
@@ -248,7 +238,7 @@ export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
     (option): Idle<RunCompiledOptions> => ({
       option,
       when: ({ backend }) => backend === 'emulated',
-      says: () => `--${IN_WORDS[option]} applies to ranks that compute, and --backend emulated only waits`,
+      says: () => `--${dashed(option)} applies to ranks that compute, and --backend emulated only waits`,
       hint: ONE,
     }),
   ),
@@ -288,6 +278,6 @@ export function refuseIdle<Options>(options: Options, rules: readonly Idle<Optio
   for (const { option, when, says, hint } of rules) {
     const value = options[option];
     if (value === undefined || value === false || !when(options)) continue;
-    throw new AutoparError('bad-option', 'usage', says(options), {}, hint);
+    throw badOption(says(options), hint);
   }
 }

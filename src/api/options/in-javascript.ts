@@ -3,6 +3,7 @@
  * properties: `--dp 2` is `dp: 2`, `--dim batch=8` is `dims: { batch: 8 }`.
  */
 import { AutoparError } from '../../ir/error.js';
+import { camelCase } from './option-name.js';
 
 const ofTraining = (path: string, names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [`--${name}`, `training.${path}${camelCase(name)}`]));
@@ -104,14 +105,8 @@ function propertyOf(verb: string, option: string): string {
 /** An error in JavaScript terms; its cause is the original error in command line terms. Other values stay unchanged. */
 export function errorInJavaScript(verb: string, error: unknown): unknown {
   if (!(error instanceof AutoparError)) return error;
-  const { code, exit, where, hint } = error;
-  const said = new AutoparError(
-    code,
-    exit,
-    inJavaScript(verb, error.message),
-    where,
-    hint === undefined ? undefined : inJavaScript(verb, hint),
-  );
+  const hint = error.hint === undefined ? undefined : inJavaScript(verb, error.hint);
+  const said = error.reworded(inJavaScript(verb, error.message), hint);
   return Object.assign(said, { cause: error });
 }
 
@@ -122,8 +117,4 @@ function keyed(value: string, second: (text: string) => string): string {
 
 function quoted(value: string): string {
   return /^\d+(\.\d+)?$|^[A-Z]{1,}$/.test(value) ? value : `'${value}'`;
-}
-
-function camelCase(name: string): string {
-  return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
 }

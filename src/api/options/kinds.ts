@@ -1,7 +1,7 @@
 /**
  * @file The values that options may have, as data: used to check the options of a verb before anything runs.
  */
-import { AutoparError } from '../../ir/error.js';
+import { badOption, usageError } from '../../ir/error.js';
 import { nearest } from '../../ir/nearest.js';
 
 /** A kind of value; `keys` for objects with options of their own. */
@@ -89,26 +89,18 @@ export function checkKinds(
   place: string,
   elsewhere: (name: string) => string | null,
 ): void {
-  if (!isObject(given))
-    throw new AutoparError('bad-option', 'usage', `${place}: expected an object of options, found ${shown(given)}`);
+  if (!isObject(given)) throw badOption(`${place}: expected an object of options, found ${shown(given)}`);
   const prefix = place.includes('(') ? '' : `${place}.`;
   for (const [name, value] of Object.entries(given)) {
     const kind = Object.hasOwn(kinds, name) ? kinds[name] : undefined;
     if (!kind)
-      throw new AutoparError(
+      throw usageError(
         'unknown-option',
-        'usage',
         `unknown option '${prefix}${name}' of ${place.replace(/\..*/, '')}`,
-        {},
         hintFor(name, prefix, Object.keys(kinds), elsewhere),
       );
     if (value === undefined) continue;
-    if (!kind.holds(value))
-      throw new AutoparError(
-        'bad-option',
-        'usage',
-        `${prefix}${name}: expected ${kind.expected}, found ${shown(value)}`,
-      );
+    if (!kind.holds(value)) throw badOption(`${prefix}${name}: expected ${kind.expected}, found ${shown(value)}`);
     if (kind.keys) checkKinds(value, kind.keys, `${prefix}${name}`, elsewhere);
   }
 }

@@ -4,6 +4,10 @@
 
 import { TOKEN_TYPES } from '../../data/data-file.js';
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
+import { SCHEDULE_KINDS } from '../../schedule/schedule.js';
+import { SEARCH_MODES, SOLVERS } from '../../search/search-mode.js';
+import { SP_METHODS, SP_ORDERS, TP_SEQUENCES } from '../../sharding-propagation/roles.js';
+import { GRADIENT_SYNCS, PREFERENCES } from '../../strategy/request.js';
 import type { CalibrateOptions } from '../calibrate.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../execution/backends.js';
 import type { ExportOptions } from '../export-weights.js';
@@ -18,9 +22,6 @@ import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
 import { OBJECTIVES } from '../requests/compile-options.js';
-import { GRADIENT_SYNCS, PREFERENCES } from '../requests/requests.js';
-import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../requests/schedule-kinds.js';
-import { SEARCH_MODES, SOLVERS, SP_METHODS, SP_ORDERS, TP_SEQUENCES } from '../requests/search-modes.js';
 import { TARGETS } from '../requests/targets.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.js';
 import type { RunCompiledOptions } from '../run.js';
@@ -48,7 +49,8 @@ import {
   texts,
 } from './kinds.js';
 
-const importing = {
+/** Options of importing that models from the command line take. */
+const reading = {
   dims: record(integerFrom(1)),
   shapes: record(numbers),
   globalBatch: integerFrom(1),
@@ -57,6 +59,15 @@ const importing = {
   dispatch: oneOf(...DISPATCHES),
   capacityFactor: amount,
 };
+const importing = {
+  ...reading,
+  blocks: flag,
+  sharesSequence: flag,
+  sharesExperts: flag,
+  stacksExperts: flag,
+  forTraining: flag,
+  keepsParameters: flag,
+} satisfies KindsOf<ImportOptions>;
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
 const resources = { memory: integerFrom(1), offloadDir: text, onSubstitutes: callback };
@@ -148,12 +159,6 @@ const writing = { writeModel: text, force: flag } satisfies KindsOf<WriteModelOp
 
 const simulating = {
   ...importing,
-  blocks: flag,
-  sharesSequence: flag,
-  sharesExperts: flag,
-  stacksExperts: flag,
-  forTraining: flag,
-  keepsParameters: flag,
   ...degrees,
   model: text,
   generate: text,
@@ -169,8 +174,9 @@ const simulating = {
   tpSequence: oneOf(...TP_SEQUENCES),
   zero: oneOf(0, 1, 2, 3),
   recompute: oneOf(...LAYER_RECOMPUTE_KINDS),
-  schedule: oneOf(...PIPELINE_SCHEDULES),
+  schedule: oneOf(...SCHEDULE_KINDS),
   virtualStages: integerFrom(1),
+  stages: text,
   offload: oneOf('none', 'optimizer', 'activations', 'all'),
   precision: oneOf('fp32', 'bf16', 'fp16', 'fp8', 'fp4'),
   software: oneOf('megatron', 'megatron-core', 'eager', 'compiled'),
@@ -202,23 +208,9 @@ interface OptionTables {
 export type Verb = keyof OptionTables;
 
 export const TABLES: OptionTables = {
-  importModel: {
-    ...importing,
-    blocks: flag,
-    forTraining: flag,
-    keepsParameters: flag,
-    sharesSequence: flag,
-    sharesExperts: flag,
-    stacksExperts: flag,
-  },
+  importModel: importing,
   inspect: {
     ...importing,
-    blocks: flag,
-    sharesSequence: flag,
-    sharesExperts: flag,
-    stacksExperts: flag,
-    forTraining: flag,
-    keepsParameters: flag,
     ...parameters,
     training,
     model: text,
@@ -238,11 +230,12 @@ export const TABLES: OptionTables = {
     weights: texts,
     training,
     decisions: object,
+    comparison: object,
     signal,
   },
   compile: {
     ...planning,
-    ...importing,
+    ...reading,
     model: text,
     generate: text,
     generated: text,

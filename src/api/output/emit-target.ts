@@ -11,6 +11,7 @@ import { emitTorch, torchProgram } from '../../codegen/torch/emit-torch.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { writeFileAtomic } from '../../program/atomic.js';
 import { type PlacedPlan, placePlan } from '../../strategy/placed-operators.js';
+import { valueRanges } from '../execution/labels.js';
 import type { Training } from '../models/training.js';
 import type { PlannedModel } from '../plan.js';
 import type { Target } from '../requests/targets.js';
@@ -35,9 +36,9 @@ interface TargetInput {
 
 /** @throws AutoparError `target-lacks-plan`, `target-lacks-operator` (exit backendAbsent) */
 const TARGETS: Readonly<Record<Exclude<Target, 'runtime'>, (given: TargetInput) => TargetFolder | null>> = {
-  torch: ({ lowered, program }) => {
+  torch: ({ planned, lowered, program }) => {
     if (!program) return null;
-    const files = torchProgram(lowered, program);
+    const files = torchProgram(lowered, program, valueRanges(program.inputs, planned.plan.training));
     return { write: (folder, beside, signal) => emitTorch(folder, files, beside, signal), notes: [] };
   },
   onnx: ({ planned, lowered, program, training }) => {

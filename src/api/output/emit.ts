@@ -4,46 +4,41 @@
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { emitProgram } from '../../codegen/emit.js';
-import type { Graph } from '../../ir/graph.js';
 import { listening } from '../../ir/interruption.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { assertSound } from '../../partition/check.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../../program/atomic.js';
 import { planToJson } from '../../strategy/plan-json.js';
 import { type Arrays, writeArrays } from '../execution/arrays.js';
 import { absentText, refuseWrongData } from '../models/absent-weights.js';
-import type { Training } from '../models/training.js';
-import type { NestedPlanningOptions, PlannedModel } from '../plan.js';
+import { withValuesOf } from '../models/random-weights.js';
+import type { PlannedModel } from '../plan.js';
+import type { PlanComparison } from '../planning/comparison.js';
 import { programOfPlan } from '../planning/lower-plan.js';
-import type { Target } from '../requests/targets.js';
+import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { COMPARISON_FILE, comparisonToJson } from './comparison-file.js';
 import { targetFolder } from './emit-target.js';
 import { CONSTANTS_FILE, checkTarget, type ProgramSource, type SourceDecisions } from './folder.js';
 
-export interface EmitOptions {
+export interface EmitOptions
+  extends Pick<
+    NestedCompileOptions,
+    'force' | 'target' | 'planOnly' | 'weights' | 'training' | 'generated' | 'signal'
+  > {
   readonly directory: string;
-  /** Replace a folder that autopar did not write. */
-  readonly force?: boolean;
-  /** Target that is written in addition to the bundled runtime's program. */
-  readonly target?: Target;
-  /** Write the plan without a program. */
-  readonly planOnly?: boolean;
   /** Seed of the model's random weights, or null if it has none. */
   readonly randomWeights?: number | null;
   /** Values to which import fixed inputs of the model. */
   readonly constants?: Arrays;
-  /** Globs of inputs that were imported as weights. */
-  readonly weights?: readonly string[];
-  /** Loss, optimizer and options of the training step. */
-  readonly training?: Training;
-  /** `FAMILY:key=value,…`, if the model was generated. */
-  readonly generated?: string;
   /** The sources of the plan's pins. */
   readonly decisions?: Pick<
-    NestedPlanningOptions,
+    NestedCompileOptions,
     'mode' | 'annotations' | 'config' | 'axes' | 'memory' | 'searchMode' | 'complete' | 'solver'
   > &
     Pick<SourceDecisions, 'proposals'>;
-  readonly signal?: AbortSignal;
+  /** What was compared with the plan, for reports. */
+  readonly comparison?: PlanComparison;
 }
 
 /** Whether a program was written, and if not, the reason in a sentence. */
@@ -57,7 +52,10 @@ export interface Emitted {
 /** Writes the folder under a temporary name and then moves it into place. @throws AutoparError (exit cannotWrite). */
 export async function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitted> {
   const { imported, plan, pipeline } = planned;
-  const lowered = withWeights(planned.found.lowered, imported.graph);
+  // Random values of weights are generated after planning.
+  const lowered = planned.found.lowered.map(
+    ({ graph, sharded }): LoweredStage => ({ graph: withValuesOf(graph, imported.graph), sharded }),
+  );
   const { directory, signal } = options;
   await checkTarget(directory, options.force ?? false, imported.file);
   const reason = reasonWithout(planned, options);
@@ -82,9 +80,11 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   const beside = targetFolder(target, { planned, lowered, program: generated?.program ?? null, training });
   // emitProgram checks the lowered stages together with their program.
   if (!generated) assertSound(lowered);
+  const compared = options.comparison ? comparisonToJson(options.comparison, plan) : null;
   const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
     await writeJsonAtomic(path.join(temporary, 'source.json'), source);
+    if (compared !== null) await writeFileAtomic(path.join(temporary, COMPARISON_FILE), compared);
     if (source.constants) await writeArrays(path.join(temporary, CONSTANTS_FILE), options.constants ?? {});
     const program = path.join(temporary, 'program');
     if (generated) {
@@ -101,16 +101,6 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     : { programWritten: false, programReason: reason, targetNotes };
 }
 
-/** The stages with the random values of weights, which are generated after planning. */
-function withWeights(lowered: readonly LoweredStage[], { weights, initial }: Graph): readonly LoweredStage[] {
-  const known = (name: string) => initial?.get(name) ?? weights.get(name);
-  const filled = (own: Graph['weights']) => new Map([...own].map(([name, weight]) => [name, known(name) ?? weight]));
-  return lowered.map(({ graph, sharded }) => ({
-    graph: { ...graph, weights: filled(graph.weights), ...(graph.initial ? { initial: filled(graph.initial) } : {}) },
-    sharded,
-  }));
-}
-
 function sourceDecisions(
   {
     mode,
@@ -125,16 +115,16 @@ function sourceDecisions(
   }: NonNullable<EmitOptions['decisions']>,
   fromHere: (file: string) => string,
 ): SourceDecisions {
-  return {
-    ...(mode ? { mode } : {}),
-    ...(annotations?.file ? { annotations: fromHere(annotations.file) } : {}),
-    ...(config?.file ? { config: fromHere(config.file) } : {}),
-    ...(axes ? { axes } : {}),
-    ...(memory === undefined ? {} : { memoryBytes: memory }),
-    ...(complete === 'propagate' ? { searchMode: 'sharding_propagation' } : searchMode ? { searchMode } : {}),
-    ...(solver ? { solver } : {}),
-    ...(proposals ? { proposals } : {}),
-  };
+  return withoutUndefined({
+    mode,
+    annotations: annotations?.file ? fromHere(annotations.file) : undefined,
+    config: config?.file ? fromHere(config.file) : undefined,
+    axes,
+    memoryBytes: memory,
+    searchMode: complete === 'propagate' ? 'sharding_propagation' : searchMode,
+    solver,
+    proposals,
+  });
 }
 
 function reasonWithout({ imported }: PlannedModel, options: EmitOptions): string | null {

@@ -5,7 +5,7 @@
  */
 import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption } from '../../ir/error.js';
 import { insideFolder } from '../../program/inside-folder.js';
 import type { Program } from '../../program/program.js';
 import type { SearchMode, SolverName } from '../../search/search-mode.js';
@@ -90,7 +90,7 @@ export function defaultFolder(model: string): string {
  * `bad-option` (usage).
  */
 export async function checkTarget(folder: string, force: boolean, model: string): Promise<void> {
-  if (folder === '') throw new AutoparError('bad-option', 'usage', '--output: expected the name of a folder');
+  if (folder === '') throw badOption('--output: expected the name of a folder');
   const information = await stat(folder).catch(() => null);
   if (!information) return;
   if (!information.isDirectory()) {

@@ -10,14 +10,11 @@ import {
   CONTEXT_ALGORITHMS,
   type CommFusion,
   type ConfigKey,
-  type ConfigSearchMode,
-  type ContextParallelAlgo,
   type DatasetStrategy,
   FUSED_COLLECTIVES,
   type ParallelMode,
   type ParallelValues,
   PIPELINE_SCHEDULERS,
-  type PipelineScheduler,
   type RecomputedCounts,
 } from './parallel-config.js';
 
@@ -79,8 +76,8 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('parallel.enable_alltoall', 'enableAllToAll', truth),
   row('parallel.full_batch', 'fullBatch', truth),
   row('parallel.dataset_strategy', 'datasetStrategy', datasetStrategy),
-  row('parallel.search_mode', 'searchMode', searchMode),
-  row('parallel.auto_parallel_search_mode', 'searchMode', searchMode),
+  row('parallel.search_mode', 'searchMode', oneOf(CONFIG_SEARCH_MODES)),
+  row('parallel.auto_parallel_search_mode', 'searchMode', oneOf(CONFIG_SEARCH_MODES)),
   row('parallel.enable_parallel_optimizer', 'enableParallelOptimizer', truth),
   row('parallel.parallel_optimizer_config.optimizer_level', 'optimizerLevel', optimizerLevel),
   row('parallel.parallel_optimizer_config.gradient_accumulation_shard', 'gradientAccumulationShard', truth),
@@ -91,11 +88,11 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('parallel_config.data_parallel', 'dataParallel', degree),
   row('parallel_config.model_parallel', 'modelParallel', degree),
   row('parallel_config.pipeline_stage', 'pipelineStage', degree),
-  row('parallel.pipeline_config.pipeline_scheduler', 'pipelineScheduler', scheduler),
+  row('parallel.pipeline_config.pipeline_scheduler', 'pipelineScheduler', oneOf(PIPELINE_SCHEDULERS)),
   row('parallel.pipeline_config.pipeline_interleave', 'pipelineInterleave', truth),
   row('model.model_config.pp_interleave_num', 'ppInterleaveNum', degree),
   row('parallel_config.context_parallel', 'contextParallel', degree),
-  row('parallel_config.context_parallel_algo', 'contextParallelAlgo', contextAlgorithm),
+  row('parallel_config.context_parallel_algo', 'contextParallelAlgo', oneOf(CONTEXT_ALGORITHMS)),
   row('parallel_config.expert_parallel', 'expertParallel', degree),
   row('parallel_config.use_seq_parallel', 'useSeqParallel', truth),
   row('parallel_config.micro_batch_num', 'microBatchNum', degree),
@@ -288,25 +285,11 @@ function mode(value: unknown): ReadValue<ParallelMode> {
     : { expected: '0 (data), 1 (semi-auto), 2 (auto), 3 (hybrid) or a name', choices: Object.keys(MODES) };
 }
 
-function searchMode(value: unknown): ReadValue<ConfigSearchMode | null> {
-  const found = CONFIG_SEARCH_MODES.find((name) => name === value);
-  return found
-    ? { value: found }
-    : { expected: `one of ${CONFIG_SEARCH_MODES.join(', ')}`, choices: CONFIG_SEARCH_MODES };
-}
-
-function contextAlgorithm(value: unknown): ReadValue<ContextParallelAlgo> {
-  const found = CONTEXT_ALGORITHMS.find((name) => name === value);
-  return found
-    ? { value: found }
-    : { expected: `one of ${CONTEXT_ALGORITHMS.join(', ')}`, choices: CONTEXT_ALGORITHMS };
-}
-
-function scheduler(value: unknown): ReadValue<PipelineScheduler> {
-  const found = PIPELINE_SCHEDULERS.find((name) => name === value);
-  return found
-    ? { value: found }
-    : { expected: `one of ${PIPELINE_SCHEDULERS.join(', ')}`, choices: PIPELINE_SCHEDULERS };
+function oneOf<Name extends string>(names: readonly Name[]): (value: unknown) => ReadValue<Name> {
+  return (value) => {
+    const found = names.find((name) => name === value);
+    return found ? { value: found } : { expected: `one of ${names.join(', ')}`, choices: names };
+  };
 }
 
 function optimizerLevel(value: unknown): ReadValue<1 | 2 | 3> {

@@ -5,6 +5,7 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import { offer } from '../../ir/nearest.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { DEFAULTS, KEY_ROWS } from './config-keys.js';
 import { checkConfig } from './config-rules.js';
 import type { ConfigKey, ParallelConfig, ParallelMode, ParallelValues } from './parallel-config.js';
@@ -27,7 +28,7 @@ export function setParallelConfig(settings: ParallelSettings): ParallelConfig {
       );
     given.set(key, null);
   }
-  const stated = Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
+  const stated = withoutUndefined(settings);
   const config: ParallelConfig = { ...DEFAULTS, enableAllToAll: true, ...stated, file: null, given, remarks: [] };
   checkConfig(config);
   return config;

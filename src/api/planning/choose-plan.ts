@@ -67,13 +67,8 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   const { degrees, microBatches, reason } = nearest;
   const steps = others.length === 1 ? 'step' : 'steps';
   const batches = microBatches > 1 ? ` with ${microBatches} micro-batches` : '';
-  return new AutoparError(
-    alone.code,
-    alone.exit,
-    `${alone.message}; the smallest of ${others.length} proposed ${steps}, ${listedDegrees(degrees, [])}${batches}, ${reason}`,
-    alone.where,
-    alone.hint,
-  );
+  const smallest = `the smallest of ${others.length} proposed ${steps}, ${listedDegrees(degrees, [])}${batches}`;
+  return alone.reworded(`${alone.message}; ${smallest}, ${reason}`, alone.hint);
 }
 
 /** An error with the options that leave no step either. */
@@ -85,7 +80,7 @@ async function withRemedy(
   const remedy = unmade && (await stepRemedy({ ...asSearched(options, training, read), on: cluster }, unmade));
   if (!remedy) return error;
   const hint = [remedy, error.hint].filter((one) => one).join('; else ');
-  return new AutoparError(error.code, error.exit, error.message, error.where, hint);
+  return error.reworded(error.message, hint);
 }
 
 /** Plans dp · tp alone, and proposals beside it. */

@@ -125,7 +125,7 @@ export function refusedPlan({ options, cluster, training }: Choices, why: Autopa
     degrees: { pp, sp, ep, dp: dp ?? rest / (tp ?? 1), tp: tp ?? (dp === undefined ? 1 : rest / dp) },
     microBatches: training?.microBatches ?? 1,
     ...estimated(null),
-    ...without(why ?? 'not planned: the model has too many operators for every mesh of dp and tp'),
+    ...without(why ?? 'too many operators to plan dp and tp alone'),
   };
 }
 

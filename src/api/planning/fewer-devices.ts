@@ -4,7 +4,7 @@
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { clusterParts } from '../../cost-model/cluster-parts.js';
-import { AutoparError } from '../../ir/error.js';
+import { nullIfRefused } from '../../ir/error.js';
 import { NEAR, roomyBytes } from '../../search/preference.js';
 import type { Simulation } from '../simulate.js';
 import { fastest, pricingFor } from './preferred-step.js';
@@ -38,21 +38,12 @@ export async function fewerDevices(
     if (devices > clusterSize(cluster) / 2 || sizes.get(devices)) continue;
     const larger = [...sizes.keys()].filter((size) => size > devices);
     if (larger.some((size) => sizes.get(size) === null)) break;
-    const found = await asFast(await possible(prepare(on)), stepSeconds * NEAR);
+    // The devices of a part may allow no combination of degrees.
+    const found = await asFast(await prepare(on).catch(nullIfRefused), stepSeconds * NEAR);
     sizes.set(devices, found);
     fewest = found ?? fewest;
   }
   return fewest;
-}
-
-/** Null where the devices of the part allow no combination of degrees. */
-async function possible(prepared: Promise<PreparedStep>): Promise<PreparedStep | null> {
-  try {
-    return await prepared;
-  } catch (error) {
-    if (error instanceof AutoparError) return null;
-    throw error;
-  }
 }
 
 /** The fastest step of fewer devices, if it takes at most this many seconds. */

@@ -4,8 +4,7 @@
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { deviceLevels } from '../../cost-model/levels.js';
-import { stepPrice } from '../../cost-model/price.js';
-import { reshardBound } from '../../cost-model/reshard-bound.js';
+import { resharderOn } from '../../cost-model/resharder-on.js';
 import type { PartTensors } from '../../cost-model/step/largest-tensors.js';
 import { type ModelParts, readShared, readTensors, readWork } from '../../cost-model/step/read-work.js';
 import { type ModelWork, NO_WORK, type PartWork } from '../../cost-model/step/work.js';
@@ -14,9 +13,9 @@ import { drawDropout } from '../../ir/autodiff/dropout.js';
 import { withLossGradients } from '../../ir/autodiff/loss-gradients.js';
 import { inMixedPrecision, type LowType } from '../../ir/autodiff/mixed-precision.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
-import { dimensionRoles } from '../../ir/dimension-roles.js';
-import { byteLength, isFloating } from '../../ir/dtype.js';
-import { AutoparError } from '../../ir/error.js';
+import { tokensOf } from '../../ir/dimension-roles.js';
+import { byteLength } from '../../ir/dtype.js';
+import { nullIfRefused } from '../../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { groupBy } from '../../ir/group-by.js';
 import type { LayerClass } from '../../ir/layers.js';
@@ -31,7 +30,6 @@ import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { plan } from '../../search/plan.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Pin } from '../../sharding-propagation/pin.js';
-import { makeResharder, type Resharder } from '../../sharding-propagation/resharding.js';
 import { expertPins, matmulPins, streamPins, tablePins } from '../requests/parameter-pins.js';
 import { atOtherSamples } from './at-other-samples.js';
 
@@ -166,14 +164,6 @@ function sharedWeights({ nodes, weights }: Graph): ReadonlySet<string> {
   return shared;
 }
 
-/** Size of an integer input along the dimension that attention or a recurrence runs over; null if there is none. */
-function tokensOf(graph: Graph): number | null {
-  const indices = graph.inputs.filter((input) => !isFloating(typeOf(graph, input).dtype));
-  if (indices.length === 0) return null;
-  const { inputs } = dimensionRoles(graph);
-  return inputs.find(({ tensor, role }) => role === 'sequence' && indices.includes(tensor))?.size ?? null;
-}
-
 /**
  * @param known the model at another number of samples, whose layouts are reused; a search where they do not fit, or it is null
  * @throws AutoparError where no plan shards the graph over `tp` ranks
@@ -188,7 +178,7 @@ export async function graphWork(
   const ranks = ranksOf(cluster, tp);
   const same = known && atOtherSamples(known.assignment, known.graph, graph);
   const { assignment, sharded } = same
-    ? { assignment: same, sharded: partition(graph, same, resharderOf(same.mesh, ranks)) }
+    ? { assignment: same, sharded: partition(graph, same, resharderOn(ranks, same.mesh, true)) }
     : await searched(graph, tp, ranks);
   const { places, parts: ofParts } = partsOf(of);
   const works = new Map(
@@ -249,12 +239,6 @@ function ranksOf({ device }: Cluster, tp: number): Cluster {
   return { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
 }
 
-/** The resharder for these ranks. */
-function resharderOf(mesh: Mesh, ranks: Cluster): Resharder {
-  const price = stepPrice(ranks, mesh);
-  return makeResharder(mesh, price, reshardBound(ranks, mesh, price), { allToAll: true });
-}
-
 /** Groups of the part of a state-space layer that has kernels of its own. */
 function scans(graph: Graph): (group: string) => boolean {
   const inside = new Set(graph.nodes.filter(({ module }) => module.includes('scan')).map(({ group }) => group));
@@ -270,19 +254,14 @@ interface LaidOut {
 async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<LaidOut> {
   const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
     plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
-  const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);
+  // Parameters that cannot be sharded as pinned are sharded in the cheapest way.
+  const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(nullIfRefused);
   const usual = (mesh: Mesh) => [...tablePins(graph, mesh), ...expertPins(graph, mesh), ...streamPins(graph, mesh)];
   const first = (await pinned(usual)) ?? (await search(() => []));
   const whole = matmulPins(graph, first);
   const cut = whole.length === 0 ? null : await pinned((mesh) => [...usual(mesh), ...whole]);
   const { assignment, lowered } = cut ?? first;
   return { assignment, sharded: onlyStage(lowered) };
-}
-
-/** Null where parameters cannot be sharded as pinned: they are then sharded in the cheapest way. */
-function unlessPinned(error: unknown): null {
-  if (error instanceof AutoparError) return null;
-  throw error;
 }
 
 function withGradients(forward: Graph, loss: LossOptions): Graph {

@@ -5,8 +5,9 @@ import { type GeneratedProgram, programOf } from '../../codegen/program-of.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
 import { clustersOf, predictStages } from '../../cost-model/predict-stages.js';
-import { priceNode, stepPrice } from '../../cost-model/price.js';
-import { reshardBound } from '../../cost-model/reshard-bound.js';
+import { priceNode } from '../../cost-model/price.js';
+import { resharderOn } from '../../cost-model/resharder-on.js';
+import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { Liveness } from '../../partition/liveness.js';
@@ -17,7 +18,7 @@ import { prepared } from '../../partition/prepared.js';
 import type { ComputeNode, ShardedGraph } from '../../partition/sharded-graph.js';
 import type { Schedule } from '../../schedule/schedule.js';
 import { unshardedFlops } from '../../search/choose-degrees.js';
-import { makeResharder, type Resharder } from '../../sharding-propagation/resharding.js';
+import type { Resharder } from '../../sharding-propagation/resharding.js';
 import { assignmentOf } from '../../strategy/assignment-of.js';
 import { checkFirst } from '../../strategy/first-only.js';
 import type { Plan, PlanPrediction } from '../../strategy/plan.js';
@@ -36,10 +37,15 @@ export interface LoweredPlan {
   readonly memory?: readonly Liveness[];
 }
 
-/** The cluster that a plan is for. */
+/** The cluster that a plan is for. @throws AutoparError (input) `plan-invalid` where there is none such */
 export function clusterOf({ cluster }: Plan): Cluster {
-  if (cluster.description) return clusterOfDescription(cluster.description);
-  return parseCluster(`${cluster.nodes}x${cluster.perNode}:${cluster.device}`, undefined);
+  try {
+    if (cluster.description) return clusterOfDescription(cluster.description);
+    return parseCluster(`${cluster.nodes}x${cluster.perNode}:${cluster.device}`, undefined);
+  } catch (error) {
+    if (!(error instanceof AutoparError)) throw error;
+    throw new AutoparError('plan-invalid', 'input', `the plan's cluster: ${error.message}`, {}, error.hint);
+  }
 }
 
 /** The graph lowered under a plan. @throws AutoparError (input) where it is not a plan of this graph */
@@ -102,10 +108,7 @@ export interface AssignedPlan {
 export function assignedPlan(plan: Plan, graph: Graph, cluster = clusterOf(plan)): AssignedPlan {
   const staged = stagedGraph(plan, graph);
   const assignment = assignmentOf(plan, staged.graph);
-  const price = stepPrice(cluster, assignment.mesh);
-  const bound = reshardBound(cluster, assignment.mesh, price);
-  const resharder = makeResharder(assignment.mesh, price, bound, { allToAll: plan.allToAll !== false });
-  return { staged, assignment, resharder };
+  return { staged, assignment, resharder: resharderOn(cluster, assignment.mesh, plan.allToAll !== false) };
 }
 
 /** The whole graph on the mesh of a stage, as the search prices it. */

@@ -63,11 +63,12 @@ export async function lowerProposals(
   alone: FittingPlan | null,
 ): Promise<LoweredProposals> {
   const { options, training, cluster, read } = choices;
+  const { pp = 1 } = alone?.planned.plan.degrees ?? options.degrees ?? {};
   options.onProgress?.('searching steps');
   // Half of the time is for proposing.
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
   const proposing = await proposer(options, training, read, cluster, half).catch(refusal);
-  if (proposing instanceof AutoparError) return nothingProposed(proposing);
+  if (proposing instanceof AutoparError) return nothingProposed(proposing, pp);
   const lowering = new ProposalLowering(choices, proposing, alone, deadline);
   const limit = limitOf(choices);
   const within = (bytes: number) => (Number.isFinite(bytes) ? deviceBytes(bytes, cluster) : null);
@@ -80,7 +81,7 @@ export async function lowerProposals(
     const proposed =
       safe instanceof AutoparError && round === 0 ? await proposing.propose(within(limit)).catch(refusal) : safe;
     if (proposed instanceof AutoparError) {
-      if (round === 0) return nothingProposed(proposed);
+      if (round === 0) return nothingProposed(proposed, pp);
       break;
     }
     searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
@@ -93,8 +94,11 @@ export async function lowerProposals(
   return { fitting, others: [...lowering.others.values()], searched, refusal: null, notes: [] };
 }
 
-function nothingProposed(error: AutoparError): LoweredProposals {
-  const note = `only dp and tp were planned, because no other step could be proposed: ${error.message}`;
+/** @param pp stages that were given: proposals have whole layers in each, and a plan of given stages need not */
+function nothingProposed(error: AutoparError, pp: number): LoweredProposals {
+  const given = `pp ${pp} was planned as given, its stages cut between operators, and beside it only dp and tp`;
+  const planned = pp > 1 ? given : 'only dp and tp were planned';
+  const note = `${planned}, because no other step could be proposed: ${error.message}`;
   return { ...NOT_PROPOSED, refusal: error, notes: [note] };
 }
 

@@ -14,9 +14,9 @@ export function impossible(
   all: readonly Combination[],
   { devices, globalBatch, facts, decided }: SpaceOptions,
 ): AutoparError {
-  // Chunks need stages: where some combination has stages, its reason says more.
-  const isChunked = (decided.virtualStages ?? 1) > 1;
-  const first = (isChunked ? all.find(({ degrees }) => degrees.pp > 1) : undefined) ?? all[0];
+  // Chunks and schedules need stages: where some combination has stages, its reason says more.
+  const needsStages = (decided.virtualStages ?? 1) > 1 || decided.schedule !== undefined;
+  const first = (needsStages ? all.find(({ degrees }) => degrees.pp > 1) : undefined) ?? all[0];
   return new AutoparError(
     first ? 'no-combination' : 'degrees-do-not-match-devices',
     first ? 'noPlan' : 'usage',

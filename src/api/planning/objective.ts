@@ -3,7 +3,8 @@
  * device-seconds or with the fewest devices in time. The part is chosen by the price of layers; its plan is lowered as usual.
  */
 import { clusterSize } from '../../cost-model/cluster.js';
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
@@ -29,11 +30,8 @@ export async function onPart(
   if (objective === 'time') return { options, sizes: null };
   const reason = unproposed(options, training);
   if (reason !== null)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--objective ${objective} compares steps by layer prices, and ${reason}`,
-      {},
       'leave one of the two out',
     );
   if (objective === 'memory') return { options, sizes: null };
@@ -41,10 +39,9 @@ export async function onPart(
   const { simulation, sizes } = await searchClusters({
     ...asSearched(options, training, read),
     objective,
-    ...(within === undefined ? {} : { within }),
-    ...(options.timeLimit === undefined ? {} : { timeLimit: options.timeLimit / 2 }),
+    ...withoutUndefined({ within, timeLimit: options.timeLimit && options.timeLimit / 2 }),
   });
   const { cluster } = simulation;
   const part = cluster.local ? { devices: clusterSize(cluster) } : { clusterHints: { file: cluster } };
-  return { options: { ...others, objective, ...(within === undefined ? {} : { within }), ...part }, sizes };
+  return { options: { ...others, objective, ...withoutUndefined({ within }), ...part }, sizes };
 }

@@ -8,6 +8,9 @@ import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
+import { placeOfPart } from '../../schedule/parts.js';
+import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { batchSize } from '../../search/degrees.js';
 import { evenLayers } from '../../search/pipeline/even-layers.js';
@@ -17,12 +20,12 @@ import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { Deadline } from '../../solver/deadline.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
+import { dashed } from '../options/option-name.js';
 import type { ProposalRequest } from '../output/folder.js';
 import type { NestedPlanningOptions } from '../plan.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { pricedOffload } from '../requests/offload.js';
 import { readRecompute } from '../requests/recompute-words.js';
-import { pricedOffload } from '../requests/requests.js';
-import { PIPELINE_SCHEDULES } from '../requests/schedule-kinds.js';
 import { type FewerDevices, fewerDevices } from './fewer-devices.js';
 import { pricingFor } from './preferred-step.js';
 import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
@@ -56,12 +59,10 @@ export function unproposed(options: NestedCompileOptions, training: Training | u
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} depends on dp and the number of micro-batches`;
   if (gradientReduction === 'sum') return '--gradient-reduction sum depends on dp';
-  const { schedule, interleave, dispatch } = options;
+  const { interleave, dispatch } = options;
   if (loss?.moeBalance !== undefined) return 'layer prices do not cover --moe-balance';
   if (dispatch !== undefined) return `layer prices do not cover --dispatch ${dispatch}`;
   if (interleave === 2) return 'layer prices do not cover --interleave 2';
-  if (schedule !== undefined && pricedSchedule(schedule) === undefined)
-    return `layer prices do not cover --schedule ${schedule}`;
   return null;
 }
 
@@ -129,14 +130,13 @@ export function asSearched(
   const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom, tpSequence } = options;
   const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
   const globalBatch = batchSize(read.graph);
-  const priced = schedule === undefined ? undefined : pricedSchedule(schedule);
   const given = {
     ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
     ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch, prefer, headroom },
     tpSequence,
     // A program of inference runs its batch at once.
     microBatches: training ? training.microBatches : 1,
-    schedule: priced,
+    schedule,
     recompute: recompute === undefined ? undefined : readRecompute(recompute).kind,
     offload: offload === undefined ? undefined : pricedWords(offload),
     loss: training?.loss,
@@ -147,7 +147,7 @@ export function asSearched(
     meshOrder: AXIS_ORDER,
     program: true,
   };
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as StepSearchOptions;
+  return withoutUndefined(given) as StepSearchOptions;
 }
 
 /** The same without model file and cluster, which a folder records elsewhere. It is stored: `explain` searches again. */
@@ -164,10 +164,6 @@ function pricedWords(offload: string): StepSearchOptions['offload'] {
     if (error instanceof AutoparError) return 'none';
     throw error;
   }
-}
-
-function pricedSchedule(schedule: string): StepSearchOptions['schedule'] {
-  return PIPELINE_SCHEDULES.find((kind) => kind === schedule);
 }
 
 /** Micro-batches of a step that is proposed. */
@@ -204,7 +200,7 @@ export function proposalOptions(
     degrees: { dp, tp, ...(pp > 1 ? { pp } : {}), ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) },
     ...(ordered ? { schedule, ...(virtualStages > 1 ? { virtualStages } : {}) } : {}),
     ...(cut ? { stages: layoutOfStages(cut.units, cut.sizes) } : {}),
-    ...Object.fromEntries(Object.entries(words).filter(([, word]) => word !== undefined)),
+    ...withoutUndefined(words),
   };
 }
 
@@ -246,13 +242,13 @@ function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguratio
 
 /** `full:0-3,8-11`: the first layers of each stage, as many as it recomputes; undefined where nothing is recomputed. */
 function recomputeWords(
-  { recompute, recomputedLayers, degrees: { pp } }: StepConfiguration,
+  { recompute, recomputedLayers, schedule, degrees: { pp } }: StepConfiguration,
   graph: Graph,
   cut: UnitCut | null,
 ): string | undefined {
   if (recompute === 'none') return undefined;
   const layers = repeatedLayers(graph);
-  const stages = cut ? byStage(cut, pp) : pp === 1 ? [layers] : null;
+  const stages = cut ? byStage(cut, pp, schedule) : pp === 1 ? [layers] : null;
   if (!recomputedLayers || !stages) return recompute;
   const named = new Set(stages.flatMap((own, stage) => own.slice(0, recomputedLayers[stage] ?? 0)));
   const numbers = layers.flatMap((layer, index) => (named.has(layer) ? [index] : []));
@@ -260,8 +256,9 @@ function recomputeWords(
   return numbers.length === layers.length ? recompute : `${recompute}:${ranges(numbers)}`;
 }
 
-function byStage({ layers }: UnitCut, stages: number): readonly (readonly string[])[] {
-  return Array.from({ length: stages }, (_, stage) => layers.filter((__, part) => part % stages === stage).flat());
+function byStage({ layers }: UnitCut, stages: number, schedule: ScheduleKind = '1f1b'): readonly (readonly string[])[] {
+  const stageOf = (part: number) => placeOfPart(schedule, part, stages).stage;
+  return Array.from({ length: stages }, (_, stage) => layers.filter((__, part) => stageOf(part) === stage).flat());
 }
 
 /** Rising numbers as `0-3,6`. */
@@ -273,8 +270,4 @@ function ranges(numbers: readonly number[]): string {
     else rows.push([number, number]);
   }
   return rows.map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`)).join(',');
-}
-
-function dashed(option: string): string {
-  return option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }

@@ -1,18 +1,16 @@
 /**
  * @file Plans the operators of a compiled folder again: as they were, or with a change.
  */
-import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
 import { AutoparError } from '../../ir/error.js';
 import { withRings, zigzagAttention } from '../../ir/passes/order-sequence.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { type PlanOptions, type PlanResult, plan as search } from '../../search/plan.js';
 import type { Plan } from '../../strategy/plan.js';
-import { readPlan } from '../../strategy/plan-json.js';
 import { stagedGraph } from '../../strategy/staged-graph.js';
 import { decidedAgain, pinnedDegrees } from '../explanations/explain-compiled.js';
-import { compiledModel } from '../models/compiled-model.js';
+import { openPlan } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
-import { readSource } from '../output/folder.js';
 import { searchModeOf } from '../plan.js';
 import { clusterOf } from './lower-plan.js';
 
@@ -31,8 +29,7 @@ export interface Replanning {
  * @throws AutoparError (input) where the folder, its model or the files that its pins came from have changed
  */
 export async function openReplanning(directory: string, model?: string): Promise<Replanning> {
-  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const { planned } = await compiledModel(directory, source, plan, model);
+  const { plan, source, planned } = await openPlan(directory, model);
   const { graph, pipeline } = stagedGraph(plan, planned.graph);
   const imported = { ...planned, graph };
   const cluster = clusterOf(plan);
@@ -50,13 +47,10 @@ export async function openReplanning(directory: string, model?: string): Promise
     options: {
       degrees,
       ...(pipeline ? { pipeline: { ...pipeline, graph } } : {}),
-      ...(plan.requested ? { request: plan.requested } : {}),
       allToAll: plan.allToAll !== false,
       mode: searchModeOf(searchMode ? { searchMode } : {}, decided.config),
       ...(decided.pinsOn ? { operatorPins: decided.pinsOn } : {}),
-      ...(axes ? { axes } : {}),
-      ...(memoryBytes === undefined ? {} : { memoryBytes }),
-      ...(solver ? { solver } : {}),
+      ...withoutUndefined({ axes, memoryBytes, solver }),
       request: plan.requested ?? {},
     },
   };

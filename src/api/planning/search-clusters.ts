@@ -5,7 +5,7 @@
 import { generatedModel } from '../../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../../cost-model/cluster.js';
 import { type ClusterPart, clusterParts, powersTo } from '../../cost-model/cluster-parts.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption } from '../../ir/error.js';
 import { Deadline } from '../../solver/deadline.js';
 import { clusterSources } from '../requests/cluster-sources.js';
 import type { Purpose } from './graph-work.js';
@@ -47,13 +47,7 @@ export interface ClusterSearch extends StepSearch {
 export async function searchClusters(options: ClusterSearchOptions): Promise<ClusterSearch> {
   const { objective, within = 0, timeLimit } = options;
   if (objective === 'devices' && options.within === undefined)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      '--objective devices needs a step time',
-      {},
-      'give the maximum seconds per step: --within 2.5',
-    );
+    throw badOption('--objective devices needs a step time', 'give the maximum seconds per step: --within 2.5');
   const sources = await clusterSources(options.cluster);
   const whole = options.on ?? parseCluster(options.cluster, options.devices, sources);
   const generated = options.generate === undefined ? null : generatedModel(options.generate);

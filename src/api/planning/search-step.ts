@@ -8,7 +8,8 @@ import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { modelFlops } from '../../cost-model/step/model-flops.js';
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import { LOW_TYPES } from '../../ir/autodiff/training-graph.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, nullIfRefused } from '../../ir/error.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { type DegreesVerdict, inOrder } from '../../search/configurations/best-configurations.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import type { ConfigurationSearchOptions } from '../../search/configurations/pricing.js';
@@ -82,7 +83,7 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
     const hint = [await stepRemedy(options, error), error.hint].filter((remedy) => remedy).join('; else ');
-    throw new AutoparError(error.code, error.exit, error.message, error.where, hint);
+    throw error.reworded(error.message, hint);
   }
 }
 
@@ -109,8 +110,8 @@ async function conflict(options: StepSearchOptions, code: string): Promise<strin
   const typed = pinsTyped(options, pins);
   const none = isOfMemory ? 'nothing that fits' : 'no combination of degrees';
   return typed.length === 1
-    ? `${typed[0]} leaves ${none}, whatever the other options are: leave it out`
-    : `${listInWords(typed)} leave ${none}, whatever the other options are: leave one of them out`;
+    ? `${typed[0]} leaves ${none}, whatever the other degrees are: leave it out`
+    : `${listInWords(typed)} leave ${none}, whatever the other degrees are: leave one of them out`;
 }
 
 /** The options that leave nothing that fits. Each set is searched for the first step that fits, the one found to the end. */
@@ -121,10 +122,7 @@ async function conflictOfMemory(options: StepSearchOptions, read: WorkReader): P
   };
   const pins = await conflictingPins(options, first);
   if (pins.length === 0) return [];
-  const all = await searchPrepared(await prepareStep(keepingOnly(options, pins), read)).catch((error: unknown) => {
-    if (error instanceof AutoparError) return null;
-    throw error;
-  });
+  const all = await searchPrepared(await prepareStep(keepingOnly(options, pins), read)).catch(nullIfRefused);
   return all ? [] : pins;
 }
 
@@ -135,10 +133,7 @@ async function widerThanUsual(options: StepSearchOptions): Promise<string | null
   for (const tp of divisors(clusterSize(cluster)).slice(1)) {
     const found = await prepareStep({ ...options, tp })
       .then((prepared) => (isUsual(tp, prepared.space) ? null : searchPrepared(prepared)))
-      .catch((error: unknown) => {
-        if (error instanceof AutoparError) return null;
-        throw error;
-      });
+      .catch(nullIfRefused);
     if (found) {
       const { stepSeconds } = found.simulation;
       return `--tp ${tp}, which spans nodes or exceeds the heads, fits, at ${timeWritten(stepSeconds * 1e9)} a step`;
@@ -346,23 +341,9 @@ function possibleOf(space: SpaceOptions): { readonly tps: readonly number[]; rea
 function decidedOf(options: StepSearchOptions): Decided {
   const { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages } = options;
   const { meshOrder, offload } = options;
-  const given = {
-    dp,
-    tp,
-    pp,
-    sp,
-    ep,
-    microBatch,
-    microBatches,
-    zero,
-    recompute,
-    schedule,
-    virtualStages,
-    meshOrder,
-    offload,
-  };
+  const degrees = { dp, tp, pp, sp, ep };
+  const batches = { microBatch, microBatches };
+  const settings = { zero, recompute, schedule, virtualStages, meshOrder, offload };
   const tpSequence = options.tpSequence === 'on' ? true : options.tpSequence === 'off' ? false : undefined;
-  return Object.fromEntries(
-    Object.entries({ ...given, tpSequence }).filter(([, value]) => value !== undefined),
-  ) as Decided;
+  return withoutUndefined({ ...degrees, ...batches, ...settings, tpSequence });
 }

@@ -8,7 +8,7 @@ import type { LanguageModelSizes } from '../../../models/language-sizes.js';
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { type WorkPoint, workAt } from '../../cost-model/step/affine-work.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
@@ -137,11 +137,8 @@ function checkGenerated({ dims = {}, shapes = {}, constants = {}, weights = [] }
           ? `--const ${constant}`
           : weight && `--weights ${weight}`;
   if (!stray) return;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `${stray} applies to inputs of a model file, and this model is generated`,
-    {},
     'its sizes are keys of its family, as in --model gpt:seq=512,batch=8',
   );
 }

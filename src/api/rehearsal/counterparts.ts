@@ -35,13 +35,15 @@ export function counterparts(big: Graph, small: Graph): Counterparts {
     });
     const reads = (other: Node) =>
       node.inputs.filter((input, index) => tells[index] && tensorOf.get(input ?? '') === other.inputs[index]).length;
+    const readsAll = (other: Node) =>
+      node.inputs.every((input, index) => (tensorOf.get(input ?? '') ?? null) === other.inputs[index]);
     const isAlike = (other: Node) =>
       (other.op === node.op || operatorRole(node) === 'copy') &&
       other.domain === node.domain &&
       other.phase === node.phase &&
       other.layer === node.layer;
     const named = nodes.get(node.name);
-    const isSame = named && isAlike(named) && (node.layer !== null || node.inputs.length === 0 || reads(named) > 0);
+    const isSame = named && isAlike(named) && (node.layer !== null || reads(named) > 0 || readsAll(named));
     const alike = isSame
       ? []
       : node.inputs

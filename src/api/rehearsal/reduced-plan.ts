@@ -15,7 +15,7 @@ import {
 } from '../../partition/cut-stages.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
-import { isReplicated, type Layout, mergedLayout, normalise, sameBlocks } from '../../sharding-propagation/layout.js';
+import { isReplicated, type Layout, mergedLayout, normalise, sameShards } from '../../sharding-propagation/layout.js';
 import { deviceCount, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import { axesTaking } from '../../sharding-propagation/roles.js';
 import { type AxisSizes, axisSizes, rankAxes } from '../../sharding-propagation/stage-meshes.js';
@@ -231,12 +231,12 @@ function reshardsOf(
     /** The produced layout, or the one that a reader needs, if that is what the plan has; else mapped piece by piece. */
     function layoutAt(reshard: SharedReshard, served: readonly TensorReader[]): Layout {
       const made = before.get(reshard.tensor);
-      if (own && made && sameBlocks(made, reshard.layout, assignment.mesh)) return own;
+      if (own && made && sameShards(made, reshard.layout, assignment.mesh)) return own;
       for (const { kind, name, operand } of served) {
         if (kind === 'output') continue;
         const asked = operandsBefore(same.nodeOf.get(name) ?? '')[operand];
         const asks = operandsAfter(name)[operand];
-        if (asked && asks && sameBlocks(asked, reshard.layout, assignment.mesh)) return mergedLayout(asks, mesh.mesh);
+        if (asked && asks && sameShards(asked, reshard.layout, assignment.mesh)) return mergedLayout(asks, mesh.mesh);
       }
       return mappedLayout(reshard.layout, graph.tensors.get(tensor)?.shape ?? [], mesh, pairs);
     }

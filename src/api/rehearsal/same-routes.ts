@@ -3,7 +3,7 @@
  * route, step by step, even if another one is cheaper at its own sizes.
  */
 import type { Layout } from '../../sharding-propagation/layout.js';
-import { layoutKey, sameBlocks } from '../../sharding-propagation/layout.js';
+import { layoutKey, sameShards } from '../../sharding-propagation/layout.js';
 import type { ReshardOp } from '../../sharding-propagation/reshard-op.js';
 import type { Resharder } from '../../sharding-propagation/resharding.js';
 import { mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
@@ -15,7 +15,7 @@ export interface RequestedRoute {
   readonly elementBits: number;
   readonly from: Layout;
   readonly to: Layout;
-  readonly steps: readonly ReshardOp[];
+  readonly ops: readonly ReshardOp[];
 }
 
 /** A resharder that records the routes it was asked for. */
@@ -23,10 +23,10 @@ export function recording(resharder: Resharder): Resharder & { readonly requeste
   const requested = new Map<string, RequestedRoute>();
   return {
     cost: resharder.cost,
-    steps: (from, to, shape, elementBits) => {
-      const steps = resharder.steps(from, to, shape, elementBits);
-      requested.set(routeKey(from, to, shape), { shape, elementBits, from, to, steps });
-      return steps;
+    ops: (from, to, shape, elementBits) => {
+      const ops = resharder.ops(from, to, shape, elementBits);
+      requested.set(routeKey(from, to, shape), { shape, elementBits, from, to, ops });
+      return ops;
     },
     requested: () => [...requested.values()],
   };
@@ -49,26 +49,26 @@ export function sameRoutes(
       addRoute(routes, route, shape, mesh, pairs);
   return {
     cost: otherwise.cost,
-    steps: (from, to, shape, elementBits) =>
-      routes.get(routeKey(from, to, shape)) ?? otherwise.steps(from, to, shape, elementBits),
+    ops: (from, to, shape, elementBits) =>
+      routes.get(routeKey(from, to, shape)) ?? otherwise.ops(from, to, shape, elementBits),
   };
 }
 
 function addRoute(
   routes: Map<string, readonly ReshardOp[]>,
-  { from, to, steps }: RequestedRoute,
+  { from, to, ops }: RequestedRoute,
   shape: readonly number[],
   mesh: ReducedMesh,
   pairs: SizePairs,
 ): void {
   try {
     const map = (layout: Layout) => mappedLayout(layout, shape, mesh, pairs);
-    const mapped = steps.map((step) => {
+    const mapped = ops.map((step) => {
       const axes = mesh.axes(step.axes);
       const isLost = axes.length === 0 && step.axes.length > 0;
       return { isLost, step: { ...step, axes, from: map(step.from), to: map(step.to) } };
     });
-    const left = withoutLost(mapped).filter((step) => !sameBlocks(step.from, step.to, mesh.mesh));
+    const left = withoutLost(mapped).filter((step) => !sameShards(step.from, step.to, mesh.mesh));
     const key = routeKey(map(from), map(to), shape);
     if (!routes.has(key)) routes.set(key, left);
   } catch (error) {
@@ -80,10 +80,10 @@ function addRoute(
  * Removes steps over lost axes. The step before a removed one ends in the layout after it, which no longer depends on these
  * axes. (The pieces of `(2 | 4:sp)`, to which `dp` is added as `(dp, sp)`, are one piece without `dp`.)
  */
-function withoutLost(steps: readonly { readonly isLost: boolean; readonly step: ReshardOp }[]): readonly ReshardOp[] {
+function withoutLost(ops: readonly { readonly isLost: boolean; readonly step: ReshardOp }[]): readonly ReshardOp[] {
   const kept: ReshardOp[] = [];
   let behind: Layout | undefined;
-  for (const { isLost, step } of [...steps].reverse()) {
+  for (const { isLost, step } of [...ops].reverse()) {
     const own = behind ? { ...step, to: behind } : step;
     if (!isLost) kept.unshift(own);
     behind = isLost ? own.to : undefined;

@@ -13,9 +13,9 @@ import { meshesOf } from '../../strategy/assignment-of.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planFromJson, planToJson } from '../../strategy/plan-json.js';
 import { inPlannedOrder } from '../../strategy/staged-graph.js';
-import type { Arrays } from '../execution/arrays.js';
+import type { CompiledModel } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
-import { withRandomWeights } from '../models/random-weights.js';
+import { withRandomWeights, withValuesOf } from '../models/random-weights.js';
 import { assignedPlan, clusterOf, lowerAssigned } from '../planning/lower-plan.js';
 import type { BigPlan } from './big-plan.js';
 import { type Counterparts, counterparts } from './counterparts.js';
@@ -29,12 +29,9 @@ import { sameRoutes } from './same-routes.js';
 import { type ModelAttempt, modelAttempts, type ReducedSize, type SmallRequest } from './smaller-models.js';
 import { checkCuts, narrowSizes, wholeCuts } from './smaller-sizes.js';
 
-export interface SmallPlan {
+/** The weights of its models have values. */
+export interface SmallPlan extends Omit<CompiledModel, 'file'> {
   readonly plan: Plan;
-  /** The model as it is planned, and the same over the whole batch; weights have values. */
-  readonly planned: ImportedModel;
-  readonly whole: ImportedModel;
-  readonly constants: Arrays;
   readonly lowered: readonly LoweredStage[];
   readonly schedule: Schedule | null;
   readonly assignment: ReturnType<typeof assignedPlan>['assignment'];
@@ -134,7 +131,7 @@ async function attempted(
     planned: { ...planned, graph: { ...assigned.staged.graph, ...valuesOf(planned.graph) } },
     whole,
     constants: made.constants,
-    lowered: lowered.map((stage) => ({ ...stage, graph: withValues(stage.graph, planned.graph) })),
+    lowered: lowered.map((stage) => ({ ...stage, graph: withValuesOf(stage.graph, planned.graph) })),
     schedule,
     assignment: assigned.assignment,
     same,
@@ -148,12 +145,6 @@ async function attempted(
   function valuesOf(graph: Graph): Pick<Graph, 'weights'> {
     return { weights: graph.weights, ...(graph.initial ? { initial: graph.initial } : {}) };
   }
-}
-
-function withValues(graph: Graph, { weights, initial }: Graph): Graph {
-  const known = (name: string) => initial?.get(name) ?? weights.get(name);
-  const filled = (own: Graph['weights']) => new Map([...own].map(([name, weight]) => [name, known(name) ?? weight]));
-  return { ...graph, weights: filled(graph.weights), ...(graph.initial ? { initial: filled(graph.initial) } : {}) };
 }
 
 function placedLayers(big: BigPlan, parts: FewerParts | null): readonly PlacedLayer[] {

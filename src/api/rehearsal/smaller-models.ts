@@ -10,6 +10,7 @@ import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import { batchSize } from '../../search/degrees.js';
 import type { Arrays } from '../execution/arrays.js';
+import type { CompiledModel } from '../models/compiled-model.js';
 import { dispatchOf } from '../models/dispatch.js';
 import { generatedFile } from '../models/generated.js';
 import { type ImportedModel, importModel } from '../models/import.js';
@@ -20,11 +21,7 @@ import type { ProgramSource } from '../output/folder.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** The inputs of a rehearsal. */
-export interface SmallRequest {
-  /** The plan's model. */
-  readonly planned: ImportedModel;
-  readonly file: string;
-  readonly constants: Arrays;
+export interface SmallRequest extends Omit<CompiledModel, 'whole'> {
   readonly source: ProgramSource;
   /** The precision of the plan's inference; undefined if it is that of the file. */
   readonly precision: InferencePrecision | undefined;

@@ -4,7 +4,6 @@
  */
 import type { NarrowSizes } from '../../../models/narrower.js';
 import type { Graph } from '../../ir/graph.js';
-
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { axesSize, type SubAxis } from '../../sharding-propagation/mesh.js';
@@ -36,19 +35,11 @@ export function narrowSizes(
   const inOrder = new Set(
     [...(graph.ordered?.values() ?? [])].flatMap((order) => order.flatMap((own) => own?.size ?? [])),
   );
-  for (const node of graph.nodes) {
-    const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
-    const named = Object.entries(axes).filter(([, own]) => own.length > 0);
-    if (named.length === 0) continue;
-    const { factors } = refineRule(ruleOf(viewOf(graph, node)), pieces);
-    for (const [name, own] of named) {
-      const size = factors.get(name)?.size;
-      if (size === undefined) continue;
-      const cut = { before: axesSize(mesh, own), after: axesSize(reduced.mesh, reduced.axes(own)) };
-      add(size, cut);
-      // In zig-zag order every shard consists of two pieces.
-      if (inOrder.has(size) && cut.after > 1) add(size, { before: 2 * cut.before, after: 2 * cut.after });
-    }
+  for (const { size, axes } of shardedFactors(graph, strategies)) {
+    const cut = { before: axesSize(mesh, axes), after: axesSize(reduced.mesh, reduced.axes(axes)) };
+    add(size, cut);
+    // In zig-zag order every shard consists of two pieces.
+    if (inOrder.has(size) && cut.after > 1) add(size, { before: 2 * cut.before, after: 2 * cut.after });
   }
   const cutsOf = (size: number) => [...(cuts.get(size)?.values() ?? [])];
   return {
@@ -72,17 +63,27 @@ export function wholeCuts(
   varied: number | undefined,
 ): readonly (readonly SubAxis[])[] {
   const found = new Map<string, readonly SubAxis[]>();
+  for (const { size, axes } of shardedFactors(graph, strategies)) {
+    const cut = axesSize(mesh, axes);
+    if (size !== varied && (size === cut || size % cut !== 0)) found.set(axes.join(), axes);
+  }
+  return [...found.values()];
+}
+
+function* shardedFactors(
+  graph: Graph,
+  strategies: Assignment['strategies'],
+): Generator<{ readonly size: number; readonly axes: readonly SubAxis[] }> {
   for (const node of graph.nodes) {
     const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
     const named = Object.entries(axes).filter(([, own]) => own.length > 0);
     if (named.length === 0) continue;
     const { factors } = refineRule(ruleOf(viewOf(graph, node)), pieces);
     for (const [name, own] of named) {
-      const [size, cut] = [factors.get(name)?.size, axesSize(mesh, own)];
-      if (size !== undefined && size !== varied && (size === cut || size % cut !== 0)) found.set(own.join(), own);
+      const size = factors.get(name)?.size;
+      if (size !== undefined) yield { size, axes: own };
     }
   }
-  return [...found.values()];
 }
 
 /**

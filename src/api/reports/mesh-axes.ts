@@ -6,18 +6,23 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { hiddenBehind } from '../../cost-model/data-overlap.js';
 import { type GroupPlace, groupPlace, placeGroup } from '../../cost-model/group-place.js';
 import type { ClusterLevel } from '../../cost-model/levels.js';
+import { clustersOf, placeStages, sendsInStep, simulateStages } from '../../cost-model/predict-stages.js';
 import { communicatedBytes, priceNode } from '../../cost-model/price.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../../cost-model/step/mesh-order.js';
 import type { StepPrice } from '../../cost-model/step/step-price.js';
 import { runsInStep } from '../../partition/except-last.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { CommunicationNode, ShardedGraph } from '../../partition/sharded-graph.js';
-import type { Mesh, MeshAxis } from '../../sharding-propagation/mesh.js';
+import type { Schedule } from '../../schedule/schedule.js';
+import { deviceCount, type Mesh, type MeshAxis, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import { dataAxes, EXPERTS } from '../../sharding-propagation/roles.js';
 
 export interface AxisUse {
   /** `tp`; for collectives over several axes together `dp·tp`. */
   readonly axis: string;
+  /** The stage of a lowered pipeline whose ranks the bytes are of; left out without stages. */
+  readonly stage?: number;
   readonly ranks: number;
   /** Members of a group at each level where it has more than one, innermost first. */
   readonly levels: readonly { readonly level: string; readonly members: number }[];
@@ -71,7 +76,28 @@ export function stepAxes(
     }));
 }
 
-/** Axes of a lowered plan, innermost first; collectives over several axes at once are a line of their own. */
+/** The axes of each stage of a lowered pipeline: those of its mesh, innermost first, and the stages that its ranks send to. */
+export function axesOfStages(
+  stages: readonly LoweredStage[],
+  schedule: Schedule,
+  cluster: Cluster,
+): readonly (readonly AxisUse[])[] {
+  const clusters = clustersOf(stages, cluster);
+  const seconds = simulateStages(stages, schedule, cluster).waitedSeconds();
+  return stages.map(({ sharded }, stage) => {
+    const pipeline = {
+      axis: STAGE_AXIS,
+      ranks: stages.length,
+      ...lying(placeStages(stages.length, deviceCount(sharded.mesh), cluster), cluster.levels),
+      sentBytes: sendsInStep(sharded, stages.length, cluster).reduce((sum, { bytes }) => sum + bytes, 0),
+      seconds,
+      hiddenSeconds: 0,
+    };
+    return [...planAxes(sharded, clusters[stage] as Cluster), pipeline].map((use) => ({ ...use, stage }));
+  });
+}
+
+/** Axes of a lowered graph, innermost first; collectives over several axes at once are a line of their own. */
 export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUse[] {
   const axes = [...graph.mesh.axes].reverse().filter(({ size }) => size > 1);
   const experts = expertsAxis(graph.mesh);

@@ -2,7 +2,6 @@
  * @file The printed summary of a plan, when it is chosen (`compile`) and later (`explain DIR`): its price, most expensive
  * operators, communication and memory.
  */
-import path from 'node:path';
 import type { Cluster } from '../../cost-model/cluster.js';
 import { type MemoryOverTime, memoryOverTime } from '../../cost-model/memory-over-time.js';
 import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';
@@ -13,12 +12,13 @@ import { sharedOperators } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import { layoutOfParts } from '../../search/pipeline/stage-layout.js';
 import type { Plan } from '../../strategy/plan.js';
-import { readPlan } from '../../strategy/plan-json.js';
 import type { Explainable } from '../explain.js';
 import { explainablePlanOf } from '../explanations/explain-compiled.js';
 import { type OperatorReason, operatorReasons } from '../explanations/operator-reasons.js';
-import { compiledModel } from '../models/compiled-model.js';
-import { readSource } from '../output/folder.js';
+import { openPlan } from '../models/compiled-model.js';
+import { loweredOfPlan } from '../models/inference-precision.js';
+import { readComparison } from '../output/comparison-file.js';
+import type { PlanComparison } from '../planning/comparison.js';
 import { assignedPlan, clusterOf, type LoweredPlan, lowerAssigned } from '../planning/lower-plan.js';
 import { type RecomputeEffect, recomputeEffect } from '../planning/recompute-effect.js';
 import { memoryLimit, type PeakMemory, peakMemory } from './peak-memory.js';
@@ -38,13 +38,15 @@ export interface PlanSummary {
   readonly cluster: Cluster;
   /** The format that most of the arithmetic is priced in. */
   readonly precision: string;
+  /** The requested 16-bit format where values of it are held in float32 and rounded, as on ranks of this machine; else null. */
+  readonly heldPrecision: string | null;
   /** Memory limit of a device in the search: the requested one, else all of its memory; null if there is no limit. */
   readonly memoryBytes: number | null;
   /** The time that recompute costs and the memory that it frees; null if nothing is recomputed. */
   readonly recompute: RecomputeEffect | null;
   /** The contents of each pipeline stage, in letters (`inspect` explains them) or as counts; null for one stage. */
   readonly stageLayout: string | null;
-  /** Training state that data-parallel ranks hold; null without dp. */
+  /** Training state that a data-parallel rank of the fullest stage holds; null without dp. */
   readonly kept: TrainingStateBytes | null;
   /** Memory and traffic of a parameter server; null if all ranks update. */
   readonly server: Server | null;
@@ -52,6 +54,8 @@ export interface PlanSummary {
   readonly communication: readonly Communication[];
   /** Per stage, the memory of a rank at its peak, with the largest tensors. */
   readonly memory: readonly PeakMemory[];
+  /** What was compared with the plan; null in a folder of an earlier version, or where nothing was compared. */
+  readonly comparison: PlanComparison | null;
   /**
    * Details that only a report shows.
    * @throws AutoparError (input) where the files that the plan's pins came from have changed
@@ -74,7 +78,7 @@ export interface ExplainedClass extends ExpensiveOperator {
 }
 
 /** A plan with all data that its summary needs. */
-export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'recompute' | 'stageLayout'> {
+export interface Summarised extends Pick<PlanSummary, 'plan' | 'cluster' | 'recompute' | 'stageLayout' | 'comparison'> {
   /** The requested memory limit. */
   readonly memory: number | undefined;
   /** The graph that the plan's layers belong to. */
@@ -90,20 +94,31 @@ export function summaryOf(summarised: Summarised): PlanSummary {
   const { graph, lowering, assignment, memory, explainable, ...known } = summarised;
   const { plan, cluster } = known;
   const like = leadersOf(graph, plan.layerClasses).operators;
+  const peaks = peakMemory(lowering, cluster, NAMED);
   return {
     ...known,
+    heldPrecision: heldPrecision(known),
     memoryBytes: memoryLimit(memory, cluster),
-    kept: trainingStateBytes(lowering.lowered, plan),
+    kept: trainingStateBytes(lowering.lowered, plan, peaks),
     server: serverOf(lowering, plan, cluster),
     heaviest: mostExpensiveOperators(lowering.lowered, assignment, cluster, like),
     communication: communicationOf(lowering.lowered, cluster, like),
-    memory: peakMemory(lowering, cluster, NAMED),
+    memory: peaks,
     details: async () => ({
       spans: stepSpans(lowering.lowered, lowering.schedule, cluster),
       memory: memoryOverTime(lowering.lowered, lowering.schedule, cluster),
       operators: explainedClasses(operatorClassesOf(lowering.lowered, assignment, cluster, like), await explainable()),
     }),
   };
+}
+
+function heldPrecision({
+  plan,
+  cluster,
+  precision,
+}: Pick<Summarised, 'plan' | 'cluster' | 'precision'>): string | null {
+  const asked = plan.training?.precision ?? loweredOfPlan(plan)?.precision ?? 'fp32';
+  return cluster.local && asked !== 'fp32' && asked !== precision ? asked : null;
 }
 
 function explainedClasses(classes: readonly OperatorClass[], plan: Explainable): readonly ExplainedClass[] {
@@ -122,14 +137,14 @@ const NAMED = 32;
  * @throws AutoparError (input) where the folder or its model has changed
  */
 export async function explainPlan(directory: string, model?: string): Promise<PlanSummary> {
-  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const { planned } = await compiledModel(directory, source, plan, model);
+  const { plan, source, planned } = await openPlan(directory, model);
   const assigned = assignedPlan(plan, planned.graph);
   const { staged, assignment } = assigned;
   const [cluster, lowering] = [clusterOf(plan), lowerAssigned(plan, assigned)];
   return summaryOf({
     plan,
     cluster,
+    comparison: await readComparison(directory, plan),
     graph: staged.graph,
     lowering,
     assignment,

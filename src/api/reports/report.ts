@@ -3,7 +3,7 @@
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { hiddenBehind } from '../../cost-model/data-overlap.js';
-import { clustersOf, sendSeconds } from '../../cost-model/predict-stages.js';
+import { clustersOf, sendsInStep } from '../../cost-model/predict-stages.js';
 import { priceNode } from '../../cost-model/price.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import type { Assignment } from '../../partition/assignment.js';
@@ -14,7 +14,7 @@ import { type ComputeNode, resultsOf, type ShardedGraph } from '../../partition/
 import { fileLayout } from '../../sharding-propagation/file-form.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import { layoutText, rankNames, shownStrategy } from '../../sharding-propagation/layout-text.js';
-import { deviceCount, type Mesh, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
+import { type Mesh, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import { namesOn } from '../../sharding-propagation/stage-meshes.js';
 import type { Strategy } from '../../sharding-propagation/strategy.js';
 import { sidesUnder } from '../explanations/explain-layouts.js';
@@ -43,8 +43,9 @@ export interface Communication {
   readonly axes: readonly string[];
   /** The same for people: `tp 2 of 8` in place of the sub-axis `tp.2`. */
   readonly over: string;
-  /** Bytes of the larger of operand and result on one rank. */
+  /** Bytes of the larger of operand and result on one rank, summed over its runs in a step. */
   readonly bytes: number;
+  /** Seconds of its runs in a step. */
   readonly seconds: number;
 }
 
@@ -203,7 +204,7 @@ function sendsOf(
   cluster: Cluster,
   like: LikeOperators,
 ): readonly Communication[] {
-  const sends = sharded.pipeline?.sends ?? [];
+  const sends = sendsInStep(sharded, stages, cluster);
   const sent = new Set(sends.map(({ tensor }) => tensor));
   const makers = new Map(
     sharded.nodes.flatMap((node) =>
@@ -211,16 +212,10 @@ function sendsOf(
     ),
   );
   const likeOf = (operator: string) => like.get(operator) ?? operator;
-  return sends.map(({ name, tensor, when }) => {
-    const type = sharded.tensors.get(tensor);
-    const bytes = type ? localBytes(type) : 0;
-    const runs = when === 'micro' ? (sharded.microBatches?.count ?? 1) : 1;
-    return {
-      ...{ label: name, kind: 'send', axes: [STAGE_AXIS], over: STAGE_AXIS, bytes },
-      like: likeOf(makers.get(tensor) ?? name),
-      seconds: runs * sendSeconds(bytes, stages, deviceCount(sharded.mesh), cluster),
-    };
-  });
+  return sends.map(({ name, tensor, bytes, seconds }) => ({
+    ...{ label: name, kind: 'send', axes: [STAGE_AXIS], over: STAGE_AXIS, bytes, seconds },
+    like: likeOf(makers.get(tensor) ?? name),
+  }));
 }
 
 function collectivesOf(sharded: ShardedGraph, cluster: Cluster, like: LikeOperators): readonly Communication[] {
@@ -228,6 +223,7 @@ function collectivesOf(sharded: ShardedGraph, cluster: Cluster, like: LikeOperat
   const joined = hiddenBehind(sharded, cluster)?.joined;
   return sharded.nodes.flatMap((node) => {
     if (node.kind !== 'communicate') return [];
+    const runs = runsOf(node);
     const bytes = [node.input, node.output].map((name) => {
       const tensor = sharded.tensors.get(name);
       return tensor ? localBytes(tensor) : 0;
@@ -239,8 +235,8 @@ function collectivesOf(sharded: ShardedGraph, cluster: Cluster, like: LikeOperat
         kind: node.collective.kind,
         axes: namesOn(sharded.mesh, node.axes),
         over: rankNames(node.axes, sharded.mesh).join(', '),
-        bytes: Math.max(...bytes),
-        seconds: (runsOf(node) * (joined?.get(node.name) ?? priceNode(node, sharded, cluster))) / 1e9,
+        bytes: runs * Math.max(...bytes),
+        seconds: (runs * (joined?.get(node.name) ?? priceNode(node, sharded, cluster))) / 1e9,
       },
     ];
   });

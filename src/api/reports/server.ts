@@ -49,7 +49,7 @@ export function serverOf({ lowered, schedule }: LoweredPlan, { server }: Plan, c
 function passedBytes(graph: ShardedGraph, isServer: boolean): number {
   return graph.nodes.reduce((sum, node) => {
     if (node.kind !== 'communicate' || !['reduce', 'broadcast'].includes(node.collective.kind)) return sum;
-    const block = localBytes(graph.tensors.get(node.input) as ShardedTensor);
-    return sum + runsPerStep(node.phase, graph) * (isServer ? communicatedBytes(node, graph) : block);
+    const bytes = localBytes(graph.tensors.get(node.input) as ShardedTensor);
+    return sum + runsPerStep(node.phase, graph) * (isServer ? communicatedBytes(node, graph) : bytes);
   }, 0);
 }

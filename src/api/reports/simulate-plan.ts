@@ -4,9 +4,7 @@
  */
 import path from 'node:path';
 import type { Plan, PlanPrediction } from '../../strategy/plan.js';
-import { readPlan } from '../../strategy/plan-json.js';
-import { compiledModel } from '../models/compiled-model.js';
-import { readSource } from '../output/folder.js';
+import { openPlan } from '../models/compiled-model.js';
 import { assignedPlan, lowerAssigned, predictionOf } from '../planning/lower-plan.js';
 import { PLAN_FILE } from '../requests/plan-path.js';
 
@@ -23,8 +21,7 @@ export interface SimulatedPlan {
  */
 export async function simulatePlan(file: string): Promise<SimulatedPlan> {
   const directory = path.basename(file) === PLAN_FILE ? path.dirname(file) : file;
-  const plan = await readPlan(path.join(directory, PLAN_FILE));
-  const { planned } = await compiledModel(directory, await readSource(directory), plan);
+  const { plan, planned } = await openPlan(directory);
   const assigned = assignedPlan(plan, planned.graph);
   const lowered = lowerAssigned(plan, assigned);
   return { plan, prediction: predictionOf(plan, assigned.staged.graph, lowered) };

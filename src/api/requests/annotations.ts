@@ -4,6 +4,7 @@
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import type { OnnxModel } from '../../ir/onnx/model.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import type { AnnotationRecord, Annotations } from '../../sharding-propagation/annotations/annotation.js';
 import { refuseIdleAxes } from '../../sharding-propagation/annotations/idle-axes.js';
 import { pinsOfModel, stagePinsOfModel } from '../../sharding-propagation/annotations/model-pins.js';
@@ -94,8 +95,7 @@ function only(annotations: Annotations, keys: readonly ('stage' | 'chunk' | 'rec
       {
         ...{ match, index, line, lines, target },
         ...Object.fromEntries(keys.flatMap((key) => (pin[key] === undefined ? [] : [[key, pin[key]]]))),
-        ...(priority === undefined ? {} : { priority }),
-        ...(why === undefined ? {} : { why }),
+        ...withoutUndefined({ priority, why }),
       },
     ];
   });

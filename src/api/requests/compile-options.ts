@@ -3,7 +3,7 @@
  */
 import type { TrainingPrecision } from '../../ir/autodiff/training-graph.js';
 import type { DispatchOptions } from '../../ir/experts/dispatch-experts.js';
-import type { ConstantTensor } from '../../ir/graph.js';
+import type { ImportOptions } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import type { WriteModelOptions } from '../models/write-model.js';
 import type { NestedPlanningOptions } from '../plan.js';
@@ -12,7 +12,11 @@ import type { Target } from './targets.js';
 export const OBJECTIVES = ['time', 'memory', 'cost', 'devices'] as const;
 export type Objective = (typeof OBJECTIVES)[number];
 
-export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOptions, WriteModelOptions {
+export interface NestedCompileOptions
+  extends NestedPlanningOptions,
+    DispatchOptions,
+    WriteModelOptions,
+    Pick<ImportOptions, 'dims' | 'shapes' | 'constants' | 'globalBatch' | 'weights'> {
   /** The model file. */
   readonly model: string;
   /** `FAMILY:key=value,…`, where the file was generated from it. */
@@ -29,13 +33,6 @@ export interface NestedCompileOptions extends NestedPlanningOptions, DispatchOpt
   readonly within?: number;
   /** The target that the program is written for; the bundled runtime by default. */
   readonly target?: Target;
-  readonly dims?: Readonly<Record<string, number>>;
-  /** Full shapes of inputs, by name. */
-  readonly shapes?: Readonly<Record<string, readonly number[]>>;
-  readonly constants?: Readonly<Record<string, ConstantTensor>>;
-  readonly globalBatch?: number;
-  /** Globs of inputs that are weights. */
-  readonly weights?: readonly string[];
   /** Precision of inference; by default that of the file. The precision of training is in `training`. */
   readonly precision?: TrainingPrecision;
   /** Compile a step of training instead of inference. */

@@ -3,9 +3,10 @@
  * configuration and the model's own device annotations. The search decides everything else.
  */
 import { type Cluster, type ClusterHints, clusterSize, parseCluster } from '../../cost-model/cluster.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption, usageError } from '../../ir/error.js';
 import { type Graph, isBackward } from '../../ir/graph.js';
 import type { MultiDevice } from '../../ir/onnx/device-annotations.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import { checkMeshes, meshSizes, readMeshes } from '../../search/pipeline/mesh-layout.js';
 import { type PipelineRequest, refuseAbsentStages } from '../../search/pipeline/pipeline.js';
@@ -158,13 +159,11 @@ function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptio
   const other = ([STAGE_AXIS, ...inner] as const).find((axis) => (stated[axis] ?? degrees[axis]) !== degrees[axis]);
   const given = other ?? inner.find((axis) => stated[axis] !== undefined);
   if (given === undefined) return { ...stated, ...degrees };
-  throw new AutoparError(
+  throw usageError(
     'bad-meshes',
-    'usage',
     given === STAGE_AXIS
       ? `--meshes "${text}" has ${stages.length} stages, and pp is ${stated.pp}`
       : `--meshes "${text}" sets ${given} of each stage, and ${given} is also set to ${stated[given]}`,
-    {},
     given === STAGE_AXIS ? 'give a mesh for each stage, or leave out --pp' : `leave out --${given}`,
   );
 }
@@ -193,29 +192,22 @@ function pipelineRequest(
     ? []
     : Object.entries({ schedule, 'virtual-stages': virtualStages }).filter(isDefined);
   if (stages > 1 && untrained)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--${untrained[0]} ${untrained[1]} orders the micro-batches of training, and the program is for inference`,
-      {},
       `add --train, or leave out --${untrained[0]}`,
     );
   if (stages > 1)
     return {
       stages,
       pins,
-      ...(schedule ? { schedule } : {}),
       ...(virtualStages === undefined && chunks === 1 ? {} : { virtualStages: chunks }),
-      ...(layout === undefined ? {} : { layout }),
+      ...withoutUndefined({ schedule, layout }),
       ...(meshes === undefined ? {} : unlikeMeshes(meshes)),
     };
   const [idle] = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout }).filter(isDefined);
   if (!idle) return null;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `--${idle[0]} ${idle[1]} needs a pipeline, and the plan has one stage`,
-    {},
     `add --pp N, or leave out --${idle[0]}`,
   );
 }
@@ -234,11 +226,9 @@ function isDefined([, value]: readonly [string, unknown]): boolean {
 /** @throws AutoparError (usage) `degrees-do-not-match-devices` for devices that cannot form equal stages */
 function checkStages(pp: number, devices: number): void {
   if (devices % pp === 0) return;
-  throw new AutoparError(
+  throw usageError(
     'degrees-do-not-match-devices',
-    'usage',
     `pp ${pp} does not divide the ${devices} devices`,
-    {},
     `devices = pp · dp · tp: give --devices ${Math.ceil(devices / pp) * pp}, or another --pp`,
   );
 }
@@ -257,11 +247,9 @@ function dataParallel(degrees: Decisions['degrees'], devices: number): Decisions
   const { dp = devices, ...others } = degrees;
   const [other] = Object.entries(others).filter(([, degree]) => degree > 1);
   if (!other) return { dp, tp: 1 };
-  throw new AutoparError(
+  throw usageError(
     'degree-in-data-mode',
-    'usage',
     `mode data shards the batch only, and --${other.join(' ')} is given`,
-    {},
     `leave out --${other[0]}, or use --mode auto or semi-auto`,
   );
 }

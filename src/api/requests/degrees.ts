@@ -1,7 +1,7 @@
 /**
  * @file Degrees of parallelism as options: whether they fit each other and the devices.
  */
-import { AutoparError } from '../../ir/error.js';
+import { usageError } from '../../ir/error.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { ParallelAxis } from '../../sharding-propagation/roles.js';
 
@@ -31,12 +31,10 @@ export function checkDegrees(options: DegreeOptions, axes: readonly ParallelAxis
   const written = given.map((axis) => `${axis} ${options[axis]}`).join(' · ');
   if (given.length === axes.length ? product === devices : devices % product === 0) return;
   const must = given.length === axes.length ? 'multiply to' : 'divide';
-  throw new AutoparError(
+  throw usageError(
     'degrees-do-not-match-devices',
-    'usage',
     `${given.length === 1 ? written : `${written} is ${product}, which`} does not ` +
       `${must === 'divide' ? 'divide' : 'make'} the ${devices} devices`,
-    {},
     `degrees must ${must} --devices; leave out --devices to use as many as the degrees need`,
   );
 }

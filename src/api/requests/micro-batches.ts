@@ -5,7 +5,7 @@
  *
  * and the number of dp shards of each, where statistics are per shard or gradients of ranks are summed.
  */
-import { AutoparError } from '../../ir/error.js';
+import { type AutoparError, badOption, usageError } from '../../ir/error.js';
 import type { Interleave } from '../../partition/sharded-graph.js';
 import { batchSize } from '../../search/degrees.js';
 import type { ImportedModel } from '../models/import.js';
@@ -108,7 +108,7 @@ function withShards(training: Training, dp: number | undefined): Training {
         : null;
   if (asked === null) return training;
   if (dp !== undefined) return { ...training, shards: dp };
-  throw new AutoparError('bad-option', 'usage', `${asked}, and dp is not given`, {}, 'give --dp');
+  throw badOption(`${asked}, and dp is not given`, 'give --dp');
 }
 
 /**
@@ -144,5 +144,5 @@ function samplesText(count: number): string {
 }
 
 function refusal(message: string, hint: string): AutoparError {
-  return new AutoparError('micro-batch', 'usage', message, {}, hint);
+  return usageError('micro-batch', message, hint);
 }

@@ -2,13 +2,14 @@
  * @file The request for a plan, from options, else from a configuration; and notes where a part of it changes nothing.
  */
 import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption, usageError } from '../../ir/error.js';
 import { elementCount, type Graph, isBackward } from '../../ir/graph.js';
+import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { ShardedTensor } from '../../partition/sharded-graph.js';
 import type { SearchMode } from '../../search/search-mode.js';
 import { usedDataAxes } from '../../search/zero.js';
-import type { Mesh } from '../../sharding-propagation/mesh.js';
+import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
 import { weightAxis } from '../../sharding-propagation/roles.js';
 import { isServed, type PlanRequest, requestIn } from '../../strategy/request.js';
 import type { ImportedModel } from '../models/import.js';
@@ -21,9 +22,10 @@ interface NotedRequest {
 }
 
 /**
- * The request. ZeRO is a choice among layouts, which propagation does not make; recompute is for training only.
+ * The request. ZeRO is a choice among layouts, which propagation does not make; its levels 1 and 2, and recompute, are for
+ * training only.
  * @param options the options, with those of the request among them, and `complete` as it was given
- * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched
+ * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched, or nothing has that state
  */
 export function requestOf(
   options: PlanRequest & { readonly complete?: 'search' | 'propagate'; readonly axes?: 'roles' | 'free' },
@@ -32,6 +34,8 @@ export function requestOf(
   mode: SearchMode,
 ): NotedRequest {
   const asked = requestIn(options);
+  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
+  if (!trains && isOfTraining(asked.zero)) throw zeroUntrained(asked.zero);
   const { recompute = null, spMethod = null, tpSequence = 'auto', offload = null, interleave = 1 } = config ?? {};
   const { gradientBuckets = null, bucketBytes = null } = config ?? {};
   const configured = {
@@ -47,7 +51,7 @@ export function requestOf(
   const unswapped = swapped ? ['swap_config.swap applies to training only; inference ignores it'] : [];
   if (mode !== 'sharding_propagation') {
     if (isServed(asked) && (config?.zero ?? 0) > 0) throw cutByConfig(config?.zero ?? 0);
-    const zero = config?.zero == null ? {} : { zero: config.zero };
+    const zero = config?.zero == null || (!trains && isOfTraining(config.zero)) ? {} : { zero: config.zero };
     const isLifted = options.axes === 'free';
     const over = tpSequence === 'auto' || isLifted ? {} : { tpSequence };
     const lifted = tpSequence !== 'auto' && isLifted ? ['use_seq_parallel is ignored: --axes free lifts roles'] : [];
@@ -91,36 +95,34 @@ function tooManyLayers(counts: readonly number[], most: number, layers: number):
 }
 
 function cutByConfig(level: number): AutoparError {
-  return new AutoparError(
-    'bad-option',
-    'usage',
+  return badOption(
     '--gradient-sync parameter-server stores optimizer state on one rank, and enable_parallel_optimizer of the ' +
       `configuration is ZeRO ${level}, which shards it over all`,
-    {},
     'leave out --gradient-sync, or set enable_parallel_optimizer to False',
+  );
+}
+
+/** Levels that shard what inference does not have. */
+function isOfTraining(level: number | undefined): level is 1 | 2 {
+  return level === 1 || level === 2;
+}
+
+function zeroUntrained(level: number): AutoparError {
+  return badOption(
+    `--zero ${level} applies to training only: inference stores no optimizer state and gradients`,
+    'add --train, or leave out --zero; --zero 3 shards parameters',
   );
 }
 
 function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | undefined): AutoparError {
   const other = complete === 'propagate' ? '--complete propagate' : '--search-mode sharding_propagation';
-  return new AutoparError(
-    'bad-option',
-    'usage',
-    `--zero ${level} restricts a search, and ${other} does not search`,
-    {},
-    'leave out one of the two',
-  );
+  return badOption(`--zero ${level} restricts a search, and ${other} does not search`, 'leave out one of the two');
 }
 
 /** A note if a requested ZeRO level changes nothing. @param meshes of the stages */
-export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[], graph: Graph): readonly string[] {
-  if (zero === undefined) return [];
-  if (meshes.every((mesh) => usedDataAxes(mesh).length === 0))
-    return [`--zero ${zero} changes nothing: dp is 1, and ranks do not share parameters`];
-  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
-  return trains || zero === 3
-    ? []
-    : [`--zero ${zero} changes nothing: the program is for inference, without optimizer state and gradients`];
+export function zeroNotes({ zero }: PlanRequest, meshes: readonly Mesh[]): readonly string[] {
+  const isIdle = zero !== undefined && meshes.every((mesh) => usedDataAxes(mesh).length === 0);
+  return isIdle ? [`--zero ${zero} changes nothing: dp is 1, and ranks do not share parameters`] : [];
 }
 
 /** A note if tp has nothing to shard along sequences. @param meshes of the stages */
@@ -133,11 +135,9 @@ export function idleSequence({ tpSequence = 'auto' }: PlanRequest, meshes: reado
 export function checkHalves({ interleave }: PlanRequest, { microBatches }: Graph): void {
   const count = microBatches?.count ?? 1;
   if (interleave === 2 && count % 2 === 1)
-    throw new AutoparError(
+    throw usageError(
       'micro-batch',
-      'usage',
       `--interleave 2 needs an even number of micro-batches, and the step has ${count}`,
-      {},
       'give training.microBatches twice as many, or leave it to compile',
     );
 }
@@ -166,4 +166,30 @@ export function unusedBucket({ bucket }: PlanRequest, lowered: readonly LoweredS
   return bucket === undefined || isUsed
     ? []
     : ['--bucket changes nothing: no gradient is reduced over several ranks, and no weight is gathered'];
+}
+
+/**
+ * The note that ranks compute the same as others, because operators are not sharded over all of an axis: fewer devices are as
+ * fast.
+ * @param stages of the pipeline, each on the mesh
+ */
+export function repeatingRanks({ mesh, strategies }: Assignment, stages: number): readonly string[] {
+  const used = new Set(
+    [...strategies.values()].flatMap(({ axes, partialOperands }) => [
+      ...Object.values(axes).flat(),
+      ...(partialOperands?.axes ?? []),
+    ]),
+  );
+  const repeated = mesh.axes.flatMap(({ name, size, subAxes: subs }) => {
+    const ways = subs.reduce((product, sub) => product * (used.has(sub.name) ? sub.size : 1), 1);
+    return ways === size ? [] : [{ name, size, ways }];
+  });
+  if (repeated.length === 0) return [];
+  const all = stages * deviceCount(mesh);
+  const few = repeated.reduce((devices, { size, ways }) => (devices * ways) / size, all);
+  const why = repeated.map(({ name, size, ways }) =>
+    ways === 1 ? `${name} ${size} shards no operator` : `${name} ${size} shards operators ${ways} ways at most`,
+  );
+  const enough = few === 1 ? '1 device is' : `${few} devices are`;
+  return [`${all - few} of ${all} devices repeat the work of others, as ${why.join(', and ')}: ${enough} as fast`];
 }

@@ -1,6 +1,6 @@
 /** @file The words of `--recompute`: a kind, the layers that it applies to, and whether the last micro-batch is left out. */
 import { RECOMPUTE_KINDS, type RecomputeKind } from '../../ir/autodiff/recompute-names.js';
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
 import { nearest, offer } from '../../ir/nearest.js';
 
 /** A request in its parts. */
@@ -23,30 +23,21 @@ export function readRecompute(text: string): RecomputeRequest {
   const [named, set] = at < 0 ? [said, null] : [said.slice(0, at), said.slice(at + 1)];
   const kind = RECOMPUTE_KINDS.find((name) => name === named);
   if (!kind)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--recompute ${text}: '${named}' is not a kind of recompute`,
-      {},
       nearest(named, RECOMPUTE_KINDS) === undefined
         ? `the kinds are ${RECOMPUTE_KINDS.join(', ')}`
         : offer(named, RECOMPUTE_KINDS),
     );
   const layers = set === null ? null : set.split(',').map((part) => part.trim());
   if (layers?.some((part) => part === ''))
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--recompute ${text}: the set of layers has an empty part`,
-      {},
       'give numbers, ranges and globs of layers with commas between, such as full:0-3,6',
     );
   if (kind === 'none' && text !== kind)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--recompute ${text}: none recomputes nothing and takes no layers`,
-      {},
       'give none, or a kind before it, such as full:0-3',
     );
   return { kind, layers, exceptLast };

@@ -5,7 +5,7 @@
 import { type RecomputedSet, withClones } from '../../ir/autodiff/recompute.js';
 import { operatorsOfKind, repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
 import type { RecomputeKind } from '../../ir/autodiff/recompute-names.js';
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
 import { matchesGlob } from '../../ir/glob.js';
 import { type Graph, isBackward } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
@@ -63,11 +63,8 @@ export function recomputedOperators(
 /** @throws AutoparError (usage) `bad-option` for a request that only applies to training */
 export function refuseUntrained(request: string | undefined): void {
   if (request === undefined || readRecompute(request).kind === 'none') return;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `--recompute ${request} applies to training only: inference stores no activations`,
-    {},
     'add --train, or leave out --recompute',
   );
 }
@@ -82,11 +79,8 @@ function layersOf(
   if (kind === 'none' && asked === null) return new Set();
   if (kind === 'stage' && asked === null) return null;
   if (layers.length === 0 && (asked !== null || kind === 'full'))
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--recompute ${request} needs repeated layers, and the model has none`,
-      {},
       'take --recompute selective, operators or stage, or pin operators in annotations (recompute: true)',
     );
   if (asked === null) return new Set(layers.length === 0 ? [null] : layers);
@@ -98,19 +92,15 @@ function layersNamed(part: string, layers: readonly string[], request: string): 
   if (from === undefined) {
     const found = layers.filter((name) => matchesGlob(part, name));
     if (found.length > 0) return found;
-    throw noLayer(`--recompute ${request}: no layer has a name that fits '${part}'`, offer(part, layers));
+    throw badOption(`--recompute ${request}: no layer has a name that fits '${part}'`, offer(part, layers));
   }
   const [first, last] = [Number(from), Number(to)];
   const range = `the model's layers are 0 to ${layers.length - 1}`;
-  if (first > last) throw noLayer(`--recompute ${request}: ${part} ends before it begins`, `give ${last}-${first}`);
+  if (first > last) throw badOption(`--recompute ${request}: ${part} ends before it begins`, `give ${last}-${first}`);
   if (last >= layers.length)
-    throw noLayer(
+    throw badOption(
       `--recompute ${request}: there is no layer ${first >= layers.length ? first : last}; ${range}`,
       first >= layers.length ? `the last is ${layers.length - 1}` : `give ${first}-${layers.length - 1}`,
     );
   return layers.slice(first, last + 1);
-}
-
-function noLayer(message: string, hint: string): AutoparError {
-  return new AutoparError('bad-option', 'usage', message, {}, hint);
 }

@@ -3,7 +3,7 @@
  * rank has the same work, else the model's order.
  */
 import { sequenceDimensions } from '../../ir/dimension-roles.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption } from '../../ir/error.js';
 import { type Graph, typeOf } from '../../ir/graph.js';
 import { inZigzag } from '../../ir/passes/order-sequence.js';
 import type { PlanSequence } from '../../strategy/plan.js';
@@ -19,12 +19,9 @@ export interface PlannedOrder {
 /** @throws AutoparError (usage) `bad-option` for an order without a ring */
 export function refuseIdleOrder(sp: number, { spMethod = 'auto', spOrder }: PlanRequest): void {
   if (spOrder === undefined || (sp > 1 && spMethod === 'ring')) return;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `--sp-order ${spOrder} sets the position order of a ring, and ` +
       `${sp === 1 ? 'sp is 1' : `--sp-method is ${spMethod}`}`,
-    {},
     sp === 1 ? 'leave it out, or add --sp 2 --sp-method ring' : 'leave it out, or add --sp-method ring',
   );
 }

@@ -3,9 +3,9 @@
  * ignored.
  */
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
-import type { OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
+import { completeOptimizer, type OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
 import type { TrainingPrecision } from '../../ir/autodiff/training-graph.js';
-import { AutoparError } from '../../ir/error.js';
+import { badOption } from '../../ir/error.js';
 import type { GradientReduction } from '../models/gradient-reduction.js';
 import type { TrainingFormOptions } from '../models/training-form.js';
 
@@ -41,7 +41,7 @@ export function checkTraining(training: Training): void {
   const wrong = RULES.find(({ holds }) => !holds(training));
   if (!wrong) return;
   const message = typeof wrong.says === 'string' ? wrong.says : wrong.says(training);
-  throw new AutoparError('bad-option', 'usage', message, {}, wrong.hint);
+  throw badOption(message, wrong.hint);
 }
 
 interface TrainingRule {
@@ -132,8 +132,7 @@ const RULES: readonly TrainingRule[] = [
   },
   {
     holds: ({ optimizer, decayed, undecayed }) =>
-      (decayed === undefined && undecayed === undefined) ||
-      (optimizer.weightDecay ?? (optimizer.kind === 'adamw' ? 0.01 : 0)) > 0,
+      (decayed === undefined && undecayed === undefined) || completeOptimizer(optimizer).weightDecay > 0,
     says: ({ decayed }) => `--${decayed ? 'decayed' : 'undecayed'} selects weights that decay, and --weight-decay is 0`,
     hint: 'add --weight-decay',
   },

@@ -4,7 +4,9 @@
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../../ir/error.js';
+import type { Graph } from '../../ir/graph.js';
 import { decodeModel, type ModelProto } from '../../ir/onnx/schema.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
 import { insideFolder } from '../../program/inside-folder.js';
 import { checkFingerprint } from '../../strategy/fingerprint.js';
 import type { MindSporeStrategy } from '../../strategy/mindspore/document.js';
@@ -17,7 +19,7 @@ import { readArrays } from '../execution/arrays.js';
 import { dispatchOf } from '../models/dispatch.js';
 import { type ImportedModel, type ImportOptions, importModel } from '../models/import.js';
 import { inPrecision, loweredOfPlan } from '../models/inference-precision.js';
-import { importedFor, sharedIn } from '../models/training-form.js';
+import { importedFor, sharedIn, trainingForm } from '../models/training-form.js';
 import { CONSTANTS_FILE, isTraining, type ProgramSource, readSource } from '../output/folder.js';
 import { PROPOSED_OPTIONS, type ProposedOption } from '../planning/proposals.js';
 import type { Training } from '../requests/training-request.js';
@@ -40,11 +42,8 @@ export type StrategyFile =
   | { readonly form: 'onnx'; readonly file: string; readonly model: ModelProto; readonly plan: Plan | null };
 
 /** The path of a checkpoint's model, and its import options; by default those of the checkpoint. */
-export interface ModelOptions {
+export interface ModelOptions extends Pick<ImportOptions, 'dims' | 'shapes' | 'globalBatch'> {
   readonly model?: string;
-  readonly dims?: Readonly<Record<string, number>>;
-  readonly shapes?: Readonly<Record<string, readonly number[]>>;
-  readonly globalBatch?: number;
 }
 
 /**
@@ -148,11 +147,24 @@ export async function namedModel(
   { model, dims, shapes, globalBatch }: ModelOptions,
 ): Promise<ImportedModel> {
   if (model === undefined) throw modelNeeded(file);
-  return importModel(model, {
-    ...(dims ? { dims } : {}),
-    ...(shapes ? { shapes } : {}),
-    ...(globalBatch === undefined ? {} : { globalBatch }),
-  });
+  return importModel(model, withoutUndefined({ dims, shapes, globalBatch }));
+}
+
+/**
+ * The forward graph of a named model's training step, in which parameters that its file merged are apart; null where the model
+ * cannot be trained.
+ */
+export async function inTrainingForm(
+  imported: ImportedModel,
+  { dims, shapes, globalBatch }: ModelOptions,
+): Promise<Graph | null> {
+  try {
+    const options = { ...withoutUndefined({ dims, shapes, globalBatch }), ...importedFor({}) };
+    return trainingForm(await importModel(imported.file, options), {}).graph;
+  } catch (error) {
+    if (error instanceof AutoparError) return null;
+    throw error;
+  }
 }
 
 /** source.json of the folder that contains a plan; null if there is none. */

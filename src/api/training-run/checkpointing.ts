@@ -3,13 +3,22 @@
  */
 import type { Dataset } from '../../data/dataset.js';
 import type { LastBatch } from '../../data/sampler.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption } from '../../ir/error.js';
 import type { Session } from '../../runtime/session.js';
 import { Checkpoints, type Saved } from '../execution/checkpoints.js';
 import type { CompiledParts } from '../output/folder.js';
 import { checkpointRecord, recordedState, type TrainingState } from './state.js';
 
-export interface CheckpointOptions {
+/** The options of a run that concern checkpoints. */
+export interface TrainingRunOptions {
+  /** The folder that compile wrote with --train. */
+  readonly directory: string;
+  /** Seed of the order of samples; 0 by default. */
+  readonly seed?: number;
+  /** Read samples in the order of the files. */
+  readonly inOrder?: boolean;
+  /** How to treat the last samples of an epoch that do not fill a batch; `drop` by default. */
+  readonly lastBatch?: LastBatch;
   /** Number of steps between checkpoints; one is always written after the last step. */
   readonly checkpointEvery?: number;
   /** Number of newest checkpoints that are kept; 3 by default. */
@@ -21,14 +30,6 @@ export interface CheckpointOptions {
   readonly resume?: boolean | string;
   /** Called with notes for the user during the run. */
   readonly onNote?: (text: string) => void;
-}
-
-/** The options of a run that concern checkpoints. */
-interface TrainingRunOptions extends CheckpointOptions {
-  readonly directory: string;
-  readonly seed?: number;
-  readonly inOrder?: boolean;
-  readonly lastBatch?: LastBatch;
 }
 
 /** The checkpoints of a run. */
@@ -45,6 +46,11 @@ export interface Checkpointing {
    * @throws AutoparError (cannotWrite) after the last step
    */
   readonly after: (session: Session, state: TrainingState, steps: number) => Promise<void>;
+  /**
+   * Writes a checkpoint of the state in which a run is interrupted; null in a run that writes none.
+   * @throws AutoparError (cannotWrite)
+   */
+  readonly stop: ((session: Session, state: TrainingState) => Promise<Saved>) | null;
   /** The last checkpoint that was written. */
   readonly last: () => Saved | null;
   /** Releases the folder's lock. */
@@ -57,6 +63,7 @@ export const WITHOUT_CHECKPOINTS: Checkpointing = {
   resumed: null,
   restore: async () => undefined,
   after: async () => undefined,
+  stop: null,
   last: () => null,
   close: async () => undefined,
 };
@@ -75,6 +82,10 @@ export async function openCheckpointing(parts: CompiledParts, options: TrainingR
     const resumed = found && recordedState(found.checkpoint.step, found.checkpoint.state, found.folder);
     if (resumed) checkOrder(options, resumed);
     let last: Saved | null = null;
+    const save = async (session: Session, state: TrainingState): Promise<Saved> => {
+      last = await checkpoints.save(session, { step: state.step, state: checkpointRecord(state) });
+      return last;
+    };
     return {
       from: found?.folder ?? null,
       resumed,
@@ -85,12 +96,13 @@ export async function openCheckpointing(parts: CompiledParts, options: TrainingR
         const { step } = state;
         if (step !== steps && (checkpointEvery === undefined || step % checkpointEvery !== 0)) return;
         try {
-          last = await checkpoints.save(session, { step, state: checkpointRecord(state) });
+          await save(session, state);
         } catch (error) {
           if (step === steps || !(error instanceof AutoparError) || error.exit !== 'cannotWrite') throw error;
           onNote?.(`warning: this checkpoint was not written; the previous one remains: ${error.message}`);
         }
       },
+      stop: save,
       last: () => last,
       close: () => checkpoints.close(),
     };
@@ -109,11 +121,8 @@ function checkOrder(options: TrainingRunOptions, { order, lastBatch }: TrainingS
   ] as const;
   for (const [option, here, there] of said) {
     if (here === undefined || here === there) continue;
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `${option} ${here} contradicts the resumed run, which has ${there} and keeps its order of samples`,
-      {},
       'leave the option out',
     );
   }
@@ -130,11 +139,8 @@ export function checkResumed({ step, order }: TrainingState, { samples }: Datase
       'resume on the same data; to train weights further on others, export them and compile the result',
     );
   if (step < steps) return;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `the resumed run has taken ${step} steps, and ${steps} steps in total are requested`,
-    {},
     'give more --epochs or --steps: both count the steps before the resume',
   );
 }

@@ -14,6 +14,7 @@ import { fingerprint } from '../../ir/fingerprint.js';
 import { elementCount, type Graph, type Node, type StatePair, type Weight } from '../../ir/graph.js';
 import { needed } from '../../ir/needed.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
+import { plainNode } from '../../ir/plain-node.js';
 import { unusedName } from '../../ir/unused-name.js';
 import { rankCount } from '../../program/mesh.js';
 import { openSession, type Session, type SessionOptions, type UnshardedTensors } from '../../runtime/session.js';
@@ -137,10 +138,7 @@ function withFixedWeights(graph: Graph, names: readonly string[]): Graph {
   const copies = moved.map(([name, { dtype, shape }]): Node => {
     const copy = unusedName(tensors, `${name}/kept`);
     tensors.set(copy, { dtype, shape });
-    return {
-      ...{ name: copy, op: 'Identity', domain: '', attributes: {}, inputs: [name], outputs: [copy], module: [] },
-      ...{ layer: null, phase: 'forward', forward: null, group: copy, body: null },
-    };
+    return plainNode({ name: copy, op: 'Identity', inputs: [name], outputs: [copy] });
   });
   const outputs = copies.map(({ name }) => name);
   return {

@@ -3,7 +3,7 @@
  */
 import type { Dataset } from '../../data/dataset.js';
 import { learningRateAt, type OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
-import { elementCount } from '../../ir/graph.js';
+import { tokensOf } from '../../ir/dimension-roles.js';
 import { eachStep, scalarIn } from '../../runtime/run-program.js';
 import type { Session, StepResult } from '../../runtime/session.js';
 import type { ImportedModel } from '../models/import.js';
@@ -73,7 +73,7 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
   const samples = planned.step?.lossScaleSamples ?? 1;
   const { lossScale, precision } = planned.training ?? {};
   const isScaled = lossScale !== undefined || precision === 'fp16';
-  const perStep = labelsPerStep(program, planned, dataset);
+  const tokens = tokensOf(planned.graph);
   const first = await readNumbers(session);
   const next = new Set((program.state ?? []).map(({ from }) => from));
   let { state } = loop;
@@ -115,7 +115,8 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
         learningRate: learningRateAt(optimizer, applied + 1),
         lossScale: state.lossScale,
         stepSeconds: result.seconds,
-        tokensPerSecond: perStep / result.seconds,
+        samplesPerSecond: dataset.batch / result.seconds,
+        tokensPerSecond: tokens === null ? null : (dataset.batch * tokens) / result.seconds,
       };
       const now = first ? await readNumbers(session) : null;
       applied = now?.applied ?? applied + 1;
@@ -124,10 +125,4 @@ export async function trainSteps(loop: TrainingLoop): Promise<TrainingState> {
     },
   });
   return state;
-}
-
-/** Number of labels in a step with a full batch; number of samples if labels are not classes. */
-function labelsPerStep({ inputs }: Session['program'], { training }: ImportedModel, { batch }: Dataset): number {
-  const labels = inputs.find(({ name }) => name === training?.loss.labels?.input);
-  return labels ? elementCount(labels.shape) : batch;
 }

@@ -21,8 +21,9 @@ export interface StepMetrics {
   readonly learningRate: number;
   readonly lossScale: number;
   readonly stepSeconds: number;
-  /** Labels per second: tokens of a language model, samples of a classifier. */
-  readonly tokensPerSecond: number;
+  /** Samples per second on all ranks; `tokensPerSecond` is null if the inputs are not tokens. */
+  readonly samplesPerSecond: number;
+  readonly tokensPerSecond: number | null;
   /** The mean loss of the evaluation data after this step, if it was evaluated. */
   readonly evalLoss?: number;
 }

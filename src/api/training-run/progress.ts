@@ -3,9 +3,12 @@
  */
 import type { StepMetrics } from './metrics.js';
 
-export function progressText({ step, loss, tokensPerSecond }: StepMetrics, steps: number, meanSeconds: number): string {
+export function progressText(metrics: StepMetrics, steps: number, meanSeconds: number): string {
+  const { step, loss, samplesPerSecond, tokensPerSecond } = metrics;
   const left = durationText((steps - step) * meanSeconds);
-  return `step ${step} of ${steps}, loss ${loss.toPrecision(5)}, ${Math.round(tokensPerSecond)} tokens/s, ${left} left`;
+  const rate = Number((tokensPerSecond ?? samplesPerSecond).toPrecision(3));
+  const counted = tokensPerSecond === null ? 'samples' : 'tokens';
+  return `step ${step} of ${steps}, loss ${loss.toPrecision(5)}, ${rate} ${counted}/s, ${left} left`;
 }
 
 /** The two largest units of hours, minutes and seconds. */

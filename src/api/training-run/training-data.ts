@@ -5,12 +5,12 @@ import type { DataInput } from '../../data/convert.js';
 import type { TokenType } from '../../data/data-file.js';
 import { type Dataset, openDataset } from '../../data/dataset.js';
 import { batchRows, type LastBatch, type SampleOrder, type SamplerPosition } from '../../data/sampler.js';
-import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption } from '../../ir/error.js';
+import { tableRows } from '../../ir/table-rows.js';
 import type { Program } from '../../program/program.js';
 import type { Feeds, Session } from '../../runtime/session.js';
 import type { PlanTraining } from '../../strategy/plan.js';
-import { tableRows } from '../execution/inputs.js';
+import { labelRange, rowRange } from '../execution/labels.js';
 import type { ImportedModel } from '../models/import.js';
 
 /** Options for data files. */
@@ -30,23 +30,19 @@ export function openTrainingData(
   const labels = labelsOf(inputs, training);
   const ignored = training.loss.labels?.ignoreIndex ?? null;
   if (lastBatch === 'pad' && ignored === null)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
+    throw badOption(
       `--last-batch pad needs labels that the loss ignores, and ${training.loss.kind} ignores none`,
-      {},
       'leave it out: an epoch then omits the incomplete last batch',
     );
-  const plain = flattenBlocks(graph);
   const batchAxes = new Map(graph.batch.map(({ input, axis }) => [input, axis]));
   const seen = new Map(inputs.map((input) => [input.name, input]));
   const wanted = [...seen.values()].map(({ name, dtype, shape }): DataInput => {
     const isLabel = training.loss.labels?.input === name;
-    const rows = isLabel ? (training.loss.labels?.classes ?? null) : tableRows(plain, name);
+    const range = labelRange(name, training) ?? rowRange(tableRows(graph, name), false);
     return {
       ...{ name, dtype, shape },
       batchAxis: batchAxes.get(name) ?? null,
-      ...(rows === null ? {} : { range: { below: rows, ignored: isLabel ? ignored : null, isLabel } }),
+      ...(range === null ? {} : { range }),
       ...(isLabel && ignored !== null ? { padding: ignored } : {}),
     };
   });

@@ -41,14 +41,16 @@ export type PassedBy = 'exact' | 'relative' | 'absolute' | 'both';
 export type TieTest = (index: number) => boolean;
 
 /**
- * Tolerance where the user gives none: 2e-2 for results computed in sixteen-bit floats, 1e-3 and 1e-4 for other floats,
- * exact for integers. `computedIn` are the dtypes of the model's tensors: a float32 result of half-precision products
- * is not more exact than these.
+ * Tolerance where the user gives none: 5e-2 for results computed in bf16 or 8-bit floats, whose rounding is coarser than that of
+ * fp16 (2e-2); 1e-3 and 1e-4 in other floats; exact for integers. `computedIn` are the dtypes of the model's tensors: a
+ * float32 result of half-precision products is not more exact than these.
  */
 export function defaultTolerance(dtype: DType, computedIn: ReadonlySet<DType> = new Set()): Tolerance {
   if (!isFloating(dtype)) return { relative: 0, absolute: 0 };
-  const narrow = [dtype, ...computedIn].some((used) => isFloating(used) && byteLength(used, 1) <= 2);
-  return narrow ? { relative: 2e-2, absolute: 2e-2 } : { relative: 1e-3, absolute: 1e-4 };
+  const narrow = [dtype, ...computedIn].filter((used) => isFloating(used) && byteLength(used, 1) <= 2);
+  if (narrow.length === 0) return { relative: 1e-3, absolute: 1e-4 };
+  const both = narrow.some((used) => used !== 'float16') ? 5e-2 : 2e-2;
+  return { relative: both, absolute: both };
 }
 
 /** NaN equals NaN in the same place only; infinities must be equal. */

@@ -5,12 +5,28 @@
 
 import { weightBytes } from '../../codegen/weights.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
-import type { ConstantTensor, Graph } from '../../ir/graph.js';
+import type { ConstantTensor, Graph, Weight } from '../../ir/graph.js';
 import { writeOnnx } from '../../ir/onnx/writer.js';
 import type { ProgramNode } from '../../program/program.js';
 import { type Complaint, meantBy } from '../../runtime/no-kernel.js';
 import { type ReferenceOptions, runOnnx } from '../../runtime/reference.js';
 import type { Arrays } from '../execution/arrays.js';
+
+/** Weights with their values inside. @throws AutoparError where one has none */
+export async function inlined(weights: Graph['weights']): Promise<ReadonlyMap<string, Weight>> {
+  const all = new Map<string, Weight>();
+  for (const [name, weight] of weights)
+    all.set(name, { ...weight, source: { kind: 'inline', data: await weightBytes(name, weight) } });
+  return all;
+}
+
+/** The values of the state before the first step. @throws AutoparError where one has none */
+export async function initialValues({ initial }: Graph): Promise<Arrays> {
+  const first: Record<string, ConstantTensor> = {};
+  for (const [name, weight] of initial ?? [])
+    first[name] = { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };
+  return first;
+}
 
 /** Runs the unsharded graph, its weights inlined; `extra` names tensors that are returned besides the outputs. */
 export async function runGraph(
@@ -19,13 +35,8 @@ export async function runGraph(
   extra: readonly string[] = [],
   options: ReferenceOptions = {},
 ): Promise<Arrays> {
-  const weights = new Map<string, Graph['weights'] extends ReadonlyMap<string, infer W> ? W : never>();
-  for (const [name, weight] of graph.weights) {
-    weights.set(name, { ...weight, source: { kind: 'inline', data: await weightBytes(name, weight) } });
-  }
-  const first: Record<string, ConstantTensor> = {};
-  for (const [name, weight] of graph.initial ?? [])
-    first[name] = { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };
+  const weights = await inlined(graph.weights);
+  const first = await initialValues(graph);
   const outputs = [...new Set([...graph.outputs, ...extra])];
   const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
   const direct = outputs.filter((name) => computed.has(name));

@@ -4,16 +4,16 @@
  * step from a gradient that is zero except for rounding.
  */
 
-import { weightBytes } from '../../codegen/weights.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { type DType, isFloating } from '../../ir/dtype.js';
-import type { Graph, Node, TensorType, Weight } from '../../ir/graph.js';
+import type { Graph, Node, TensorType } from '../../ir/graph.js';
 import { writeOnnx } from '../../ir/onnx/writer.js';
 import { operatorRole } from '../../ir/ops/index.js';
 import { unusedName } from '../../ir/unused-name.js';
 import { openOnnx } from '../../runtime/reference.js';
 import type { Arrays } from '../execution/arrays.js';
 import { makeTensor, numberReader, uniform } from './numbers.js';
+import { inlined } from './reference.js';
 
 export interface StepReference {
   /**
@@ -35,9 +35,7 @@ export async function openStep(
   gradients: readonly string[],
 ): Promise<StepReference> {
   const { graph, handIn } = cut(flattenBlocks(given), gradients);
-  const weights = new Map<string, Weight>();
-  for (const [name, weight] of graph.weights)
-    weights.set(name, { ...weight, source: { kind: 'inline', data: await weightBytes(name, weight) } });
+  const weights = await inlined(graph.weights);
   const made = new Set(graph.nodes.flatMap((node) => node.outputs));
   const outputs = [...new Set([...graph.outputs, ...extra])].filter((name) => made.has(name));
   const opened = await openOnnx(writeOnnx({ ...graph, weights, outputs }));

@@ -6,7 +6,6 @@
  * Under a dynamic loss scale only outputs and state are compared if a gradient of the reference overflows: whether a sum
  * overflows depends on its order.
  */
-import { weightBytes } from '../../codegen/weights.js';
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { type DType, isFloating } from '../../ir/dtype.js';
 import { type ConstantTensor, elementCount, typeOf } from '../../ir/graph.js';
@@ -18,6 +17,7 @@ import type { Arrays } from '../execution/arrays.js';
 import type { ImportedModel } from '../models/import.js';
 import { type Comparison, compareTensors } from './compare.js';
 import { makeTensor, numberReader } from './numbers.js';
+import { initialValues } from './reference.js';
 import { openStep, perturbed, roundoff } from './step-reference.js';
 
 /** The part of a step that is compared. */
@@ -100,7 +100,7 @@ export interface ComparedSteps {
 export async function compareSteps(task: TrainingToVerify): Promise<ComparedSteps> {
   const { whole } = task;
   const places = placesIn(task);
-  const first = await initialWeights(whole);
+  const first = await initialValues(whole.graph);
   const found: StepComparison[] = [];
   const gradients = places.filter(({ part, tensors }) => part === 'gradient' && tensors.length > 0);
   const reference = await openStep(
@@ -180,13 +180,6 @@ function perturbedState({ gradients }: ImportedModel, state: Arrays, unit: numbe
   return { ...perturbed(of(false), 0, seed + 101), ...perturbed(of(true), unit, seed + 202) };
 }
 
-async function initialWeights({ graph }: ImportedModel): Promise<Arrays> {
-  const first: Record<string, ConstantTensor> = {};
-  for (const [name, weight] of graph.initial ?? [])
-    first[name] = { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };
-  return first;
-}
-
 function changes({ gradients }: ImportedModel, { before, after }: ProgramStep): boolean {
   return [...(gradients?.keys() ?? [])].some((name) => {
     const [old, now] = [before[name], after[name]];
@@ -195,19 +188,19 @@ function changes({ gradients }: ImportedModel, { before, after }: ProgramStep): 
 }
 
 function placesIn({ program, planned, whole, tensors }: TrainingToVerify): readonly StepTensor[] {
-  const blocks = new Map<string, string[]>();
+  const shards = new Map<string, string[]>();
   for (const [name, { source }] of program.stages.flatMap((stage) => Object.entries(stage.tensors)))
-    if (source !== undefined) blocks.set(source, [...(blocks.get(source) ?? []), name]);
+    if (source !== undefined) shards.set(source, [...(shards.get(source) ?? []), name]);
   const makers = new Map(planned.graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   // If several stages read a weight, each has a part of its gradient, and the sum of the parts stays inside a segment.
   const partsOf = (gradient: string): readonly string[] => {
-    const found = blocks.get(gradient);
+    const found = shards.get(gradient);
     if (found) return found.slice(0, 1);
     return (makers.get(gradient)?.inputs ?? []).flatMap((input) => (input === null ? [] : partsOf(input)));
   };
   const gradients = [...(planned.gradients ?? [])].map(([name, gradient]): StepTensor => {
     const reference = whole.gradients?.get(name) ?? gradient;
-    const tensors = blocks.get(gradient);
+    const tensors = shards.get(gradient);
     return tensors
       ? { part: 'gradient', name, tensors, reference }
       : { part: 'gradient', name, tensors: [gradient], sumOf: partsOf(gradient), reference };
@@ -217,7 +210,7 @@ function placesIn({ program, planned, whole, tensors }: TrainingToVerify): reado
   return [
     ...gradients,
     ...inner.map(
-      (name): StepTensor => ({ part: 'inner tensor', name, tensors: blocks.get(name) ?? [], reference: name }),
+      (name): StepTensor => ({ part: 'inner tensor', name, tensors: shards.get(name) ?? [], reference: name }),
     ),
   ];
 }
@@ -287,15 +280,16 @@ function comparer(task: TrainingToVerify, { unit, step, expected, probes }: Refe
       const result = results[reference];
       return result ? largestDifference(moved(result, since && before[since.input]), given) : 0;
     });
-    const isExact = !isFloating(wanted.dtype);
+    // An integer counts what rounding may decide: the tokens of an expert. It may move as far as the probes move it.
+    const isInteger = !isFloating(wanted.dtype);
     const ofSums = unit > roundoff([]) ? MARGIN.narrow : MARGIN.sums;
     const margin = place.part === 'state' ? MARGIN.elements : ofSums;
     const stored = since ? ROUNDED_SIDES * 2 * roundoff([wanted.dtype]) * largestOf(wanted) : 0;
     // A few probes may find less than one rounding of the largest of the values whose sum a gradient is.
     const rounded = place.part === 'gradient' ? ROUNDED_SIDES * unit * largestOf(wanted) : 0;
     const tolerance = {
-      relative: isExact ? 0 : (task.rtol ?? RELATIVE),
-      absolute: isExact ? 0 : (task.atol ?? Math.max(margin * Math.max(...noise), rounded) + stored),
+      relative: isInteger ? 0 : (task.rtol ?? RELATIVE),
+      absolute: isInteger ? Math.max(...noise) : (task.atol ?? Math.max(margin * Math.max(...noise), rounded) + stored),
     };
     const compared = compareTensors(place.name, moved(actual, since?.before), given, tolerance);
     return { ...compared, dtype: wanted.dtype, ...place, step };

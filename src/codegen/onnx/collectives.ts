@@ -2,7 +2,7 @@
  * @file A collective of the sharded graph as ONNX operators.
  *
  * Operators work on the leading dimension, as NCCL's calls do: AllGather multiplies it by the size of the group, ReduceScatter
- * divides it, AllToAll sends one of its equal parts to each rank. Reshape and Transpose bring a block's rows there and back.
+ * divides it, AllToAll sends one of its equal parts to each rank. Reshape and Transpose bring a shard's rows there and back.
  */
 import type { DType } from '../../ir/dtype.js';
 import { type Attributes, elementCount, type TensorType } from '../../ir/graph.js';

@@ -5,11 +5,11 @@
 import path from 'node:path';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
-import { blockShape } from '../../program/blocks.js';
-import { boxesOf } from '../../program/boxes.js';
+import { boxesOf, type PlacedBox } from '../../program/boxes.js';
 import { rankCount } from '../../program/mesh.js';
 import type { Program, ProgramValue } from '../../program/program.js';
 import { openSafetensors } from '../../program/safetensors.js';
+import { shardShape } from '../../program/shards.js';
 import { linkShards } from '../link-shards.js';
 import { type FileSpan, type RankModels, rankModels } from './rank-models.js';
 import { onnxReadme } from './readme.js';
@@ -87,13 +87,18 @@ async function spansIn(
   };
 }
 
+/** A box as index.json has it. */
+function boxInFile({ offset, size, inShard }: PlacedBox): object {
+  return { offset, size, inBlock: inShard };
+}
+
 /** A rank's entry of index.json: its inputs and outputs, its sends to and receives from other stages, its state. */
 function valuesOf(program: Program, stage: number, own: OnnxStageGraph & RankModels, inStage: number): object {
   const axes = axesOfStage(program, stage);
   const value = ({ name, tensor, shape, dtype }: ProgramValue) => {
     const layout = program.stages[stage]?.tensors[tensor]?.layout ?? { dims: [], partial: [] };
     const boxes = boxesOf(shape, layout, axes, inStage);
-    return { name, dtype, whole: shape, block: blockShape(shape, layout, axes), boxes };
+    return { name, dtype, whole: shape, block: shardShape(shape, layout, axes), boxes: boxes.map(boxInFile) };
   };
   const peer = ({ stage: other, label }: RankTransfer) => ({ rank: other * rankCount(axes) + inStage, label });
   const leaving = (tensor: string) => own.outputs.get(tensor) ?? tensor;

@@ -48,13 +48,14 @@ export function stageGraph({ sharded }: LoweredStage, stage: number, program: Pr
       actions.map(({ chunk, microBatch, phase }) => ({ chunk, microBatch, list: phase })),
     ).lists.map((list) => [list.name, list]),
   );
-  for (const { step } of actions.flatMap(({ phase }) => lists.get(phase)?.steps ?? [])) {
-    if (step.kind === 'segment') for (const node of step.nodes) builder.compute(node);
-    else if (step.kind === 'start') builder.collective(step.node);
-    else if (step.kind === 'move') builder.same(step.node.input, step.node.output);
-    else if (step.kind === 'recv') builder.receives.push(transferOf(step.transfer));
-    else if (step.kind === 'send') builder.sends.push(transferOf(step.transfer));
-    else if (step.kind === 'accumulate') throw new Error(`${step.node.name} sums micro-batches in a step of one`);
+  for (const { instruction } of actions.flatMap(({ phase }) => lists.get(phase)?.instructions ?? [])) {
+    if (instruction.kind === 'segment') for (const node of instruction.nodes) builder.compute(node);
+    else if (instruction.kind === 'start') builder.collective(instruction.node);
+    else if (instruction.kind === 'move') builder.same(instruction.node.input, instruction.node.output);
+    else if (instruction.kind === 'recv') builder.receives.push(transferOf(instruction.transfer));
+    else if (instruction.kind === 'send') builder.sends.push(transferOf(instruction.transfer));
+    else if (instruction.kind === 'accumulate')
+      throw new Error(`${instruction.node.name} sums micro-batches in a step of one`);
   }
   return builder.finish();
 }
@@ -67,10 +68,13 @@ function transferOf({ tensor, stage, name }: StageTransfer): RankTransfer {
 function refuseUnsupported(sharded: ShardedGraph, stage: number, actions: Program['schedule']): void {
   const node = sharded.nodes[0]?.origin ?? '';
   const phases = actions.map(({ phase }) => phase);
+  // First, as it refuses every number of micro-batches.
+  if (sharded.pipeline?.receives.some((transfer) => transfer.stage > stage)) {
+    const subject = 'transfers from a later stage: training over several stages, and virtual stages';
+    throw lacksPlan('onnx', subject, node, 'give --pp 1');
+  }
   if ((sharded.microBatches?.count ?? 1) > 1 || new Set(phases).size < phases.length)
-    throw lacksPlan('onnx', 'micro-batches (--micro-batches 1 has none)', node);
-  if (sharded.pipeline?.receives.some((transfer) => transfer.stage > stage))
-    throw lacksPlan('onnx', 'transfers from a later stage (training over several stages, virtual stages)', node);
+    throw lacksPlan('onnx', 'several micro-batches', node, 'give --micro-batches 1');
   if ([...sharded.tensors.values()].some((tensor) => tensor.first))
     throw lacksPlan('onnx', 'a parameter server (--gradient-sync parameter-server)', node);
 }

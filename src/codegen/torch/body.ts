@@ -1,5 +1,5 @@
 /**
- * @file The statements of a method, some of them in blocks: `if` the rank is the first of some, `with` another device.
+ * @file The statements of a method, some of them under a header: `if` the rank is the first of some, `with` another device.
  */
 import { deletion, statement } from './python.js';
 
@@ -12,7 +12,7 @@ export interface Statement {
   readonly comment: string;
 }
 
-/** The line that begins a block. Ranks that skip one with `otherwise` have None for what it assigns. */
+/** The line above indented statements. Ranks that skip these with `otherwise` have None for what they assign. */
 export interface Header {
   readonly text: string;
   readonly otherwise?: true;
@@ -44,7 +44,7 @@ export class StatementBody {
   }
 }
 
-/** Consecutive entries with the same header are one block. */
+/** Consecutive entries with the same header are written under it together. */
 function written(entries: readonly Entry[], indent: string): readonly string[] {
   const lines: string[] = [];
   for (let at = 0; at < entries.length; ) {
@@ -58,10 +58,10 @@ function written(entries: readonly Entry[], indent: string): readonly string[] {
     }
     let end = at + 1;
     while (entries[end]?.within[0]?.text === header.text) end++;
-    const block = entries.slice(at, end).map((entry) => ({ ...entry, within: entry.within.slice(1) }));
-    lines.push(`${indent}${header.text}:`, ...written(block, `${indent}    `));
-    const gone = new Set(block.flatMap((entry) => entry.deletes));
-    const left = [...new Set(block.flatMap(({ makes }) => makes))].filter((name) => !gone.has(name));
+    const inner = entries.slice(at, end).map((entry) => ({ ...entry, within: entry.within.slice(1) }));
+    lines.push(`${indent}${header.text}:`, ...written(inner, `${indent}    `));
+    const gone = new Set(inner.flatMap((entry) => entry.deletes));
+    const left = [...new Set(inner.flatMap(({ makes }) => makes))].filter((name) => !gone.has(name));
     if (header.otherwise && left.length > 0)
       lines.push(`${indent}else:`, ...left.flatMap((name) => statement(`${name} = None`, `${indent}    `)));
     at = end;

@@ -4,6 +4,7 @@
 import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
+import type { ValueRange } from '../../ir/value-range.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { BEGIN, programPhases, UPDATE } from '../../partition/program-phases.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
@@ -53,9 +54,14 @@ const CONSTANTS = 'weights/constants.safetensors';
 
 /**
  * The Python of a program.
+ * @param ranges by input: the values that it may hold, which the program checks
  * @throws AutoparError `target-lacks-operator` (exit backendAbsent) for an operator that torch has no function for
  */
-export function torchProgram(lowered: readonly LoweredStage[], program: Program): TorchProgram {
+export function torchProgram(
+  lowered: readonly LoweredStage[],
+  program: Program,
+  ranges: ReadonlyMap<string, ValueRange> = new Map(),
+): TorchProgram {
   const graphs = lowered.map(({ sharded }) => sharded);
   const ranks = rankCount(program.mesh);
   const mesh = program.mesh.map(({ axis, size }) => `${axis} ${size}`).join(', ');
@@ -70,7 +76,7 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
         .map(({ chunk, microBatch, phase }) => ({ chunk, microBatch, list: phase })),
     ),
   );
-  const written = modelFiles(lowered, walks, names, `${model} on ${ranks} ranks: ${mesh}.`);
+  const written = modelFiles(lowered, walks, names, `${model} on ${ranks} ranks: ${mesh}.`, ranges);
   const modules = Object.keys(written.files).filter((name) => name !== 'layers.py' && name !== 'optimizer.py');
   const operators = operatorsFile(Object.values(written.files).join('\n'));
   return {
@@ -78,7 +84,7 @@ export function torchProgram(lowered: readonly LoweredStage[], program: Program)
       'main.py': MAIN,
       'steps.py': STEPS,
       'checkpoint.py': CHECKPOINT,
-      'mesh.py': meshFile(written, lowered.length, modules),
+      'mesh.py': meshFile(written, modules),
       'collectives.py': COLLECTIVES,
       'values.py': VALUES,
       ...written.files,
@@ -113,7 +119,7 @@ function scheduleRows(stages: readonly ShardedGraph[], walks: readonly StageWalk
   return walks
     .map(({ actions, lists }, stage) => {
       const { interleave = 1 } = stages[stage] ?? {};
-      const empty = new Set(lists.filter(({ steps }) => steps.length === 0).map((list) => list.name));
+      const empty = new Set(lists.filter(({ instructions }) => instructions.length === 0).map((list) => list.name));
       const row = actions.flatMap(({ list, microBatch }) => {
         if (empty.has(list)) return [];
         const name = names[stage]?.get(list) ?? names[stage]?.get(list.replace(/ \(last\)$/, ''));

@@ -3,6 +3,7 @@
  */
 import type { ConstantTensor, TensorType } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
+import { operandNames, resultNames } from '../../ir/written-names.js';
 import type { Statement } from './body.js';
 import { torchOperatorOf } from './operators/index.js';
 import { dtypeText, numbersText, type TorchNode } from './operators/operator.js';
@@ -46,14 +47,16 @@ function expandedStatements(
   const { nodes, constants } = expansion(whole);
   const types = new Map<string, TensorType>();
   const texts = new Map<string, string>();
-  for (const [index, type] of inputs.entries()) {
-    if (type) types.set(`in${index}`, type);
-    texts.set(`in${index}`, node.operands[index] ?? 'None');
+  for (const [index, name] of operandNames(inputs).entries()) {
+    const type = inputs[index];
+    if (type) types.set(name, type);
+    texts.set(name, node.operands[index] ?? 'None');
   }
   for (const [name, value] of Object.entries(constants)) {
     types.set(name, value);
     texts.set(name, constantText(value));
   }
+  const results = resultNames(targets);
   const statements: Statement[] = [];
   for (const inner of nodes) {
     const own = inner.inputs.map((name) => (name === null ? null : (types.get(name) ?? null)));
@@ -64,15 +67,14 @@ function expandedStatements(
     for (const [index, name] of inner.outputs.entries()) types.set(name, made[index] as TensorType);
     const operands = inner.inputs.map((name) => (name === null ? null : (texts.get(name) ?? null)));
     const into = inner.outputs.map((name): ResultNaming => {
-      const result = /^out(\d+)$/.exec(name)?.[1];
-      const target = result === undefined ? undefined : targets[Number(result)];
+      const target = targets[results.indexOf(name)];
       return (base) => {
         const text = target ? target(base) : local(base);
         texts.set(name, text);
         return text;
       };
     });
-    const isLast = inner.outputs.includes('out0');
+    const isLast = inner.outputs.includes(results[0] ?? '');
     const written = expressionStatements({ ...view, outputs: made, operands }, into, local, isLast ? comment : '', [
       ...within,
       op,
@@ -80,7 +82,7 @@ function expandedStatements(
     if (written === null) return null;
     statements.push(...written);
   }
-  return targets.every((target, index) => !target || texts.has(`out${index}`)) ? statements : null;
+  return results.every((name, index) => !targets[index] || texts.has(name)) ? statements : null;
 }
 
 function constantText(value: ConstantTensor): string {

@@ -1,7 +1,9 @@
 /**
  * @file Inputs and outputs of a stage, and their tables in emitted code.
  */
+
 import type { TensorOrder } from '../../ir/graph.js';
+import type { ValueRange } from '../../ir/value-range.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { Layout, Piece } from '../../sharding-propagation/layout.js';
 import type { ProgramAxes } from './axes.js';
@@ -46,8 +48,13 @@ function orderTable(order: TensorOrder): string {
   return `[${order.map((own) => (own ? `(${own.size}, ${own.minor}, ${own.pieces})` : 'None')).join(', ')}]`;
 }
 
-/** A table of inputs or outputs by name. */
-export function valuesTable(name: string, values: readonly InterfaceTensor[], { sharded, axes }: TorchTensors): string {
+/** A table of inputs or outputs by name; `ranges`: the values that inputs may hold. */
+export function valuesTable(
+  name: string,
+  values: readonly InterfaceTensor[],
+  { sharded, axes }: TorchTensors,
+  ranges: ReadonlyMap<string, ValueRange> = new Map(),
+): string {
   const rows = values.map(({ name: own, tensor }) => {
     const { dtype, shape, layout } = tensorOf(sharded, tensor);
     const axis = sharded.microBatches?.cut.get(own);
@@ -56,7 +63,9 @@ export function valuesTable(name: string, values: readonly InterfaceTensor[], { 
     const cut = axis === undefined ? 'None, None' : `${axis}, ${count}`;
     const order = sharded.ordered?.get(own);
     const padding = layout.extents || order ? `, ${extentsTable(layout)}` : '';
-    const more = `${padding}${order ? `, ${orderTable(order)}` : ''}`;
+    const range = ranges.get(own);
+    const within = range ? `, within=(${range.from}, ${range.below}, ${range.ignored ?? 'None'})` : '';
+    const more = `${padding}${order ? `, ${orderTable(order)}` : ''}${within}`;
     return `${JSON.stringify(own)}: Value(${dtypeText(dtype)}, ${tuple(whole)}, ${layoutTable(layout, axes)}, ${cut}${more})`;
   });
   if (rows.length === 0) return `${name} = {}`;

@@ -1,5 +1,5 @@
 /**
- * @file The statements of steps: operators, collectives, sums over micro-batches, and deletions behind them.
+ * @file The statements of instructions: operators, collectives, sums over micro-batches, and deletions behind them.
  */
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type OuterMemory, type TensorType } from '../../ir/graph.js';
@@ -19,9 +19,12 @@ import { type JoinedPass, joinedPasses } from './joined-passes.js';
 import { torchOperatorOf } from './operators/index.js';
 import { dtypeText, isFloat, number, tuple } from './operators/operator.js';
 import { functionBody, type UpdateGroup, UpdateNames, updateGroups } from './optimizer-file.js';
-import type { LayerSteps } from './runs.js';
+import type { LayerInstructions } from './runs.js';
 import { type TorchTensors, tensorOf } from './tensors.js';
 import { inPlace, writtenOver } from './written-over.js';
+
+/** Which end of a transfer a rank is. */
+export type ChannelEnd = 'send' | 'recv';
 
 /** The names of tensors in the lines of a method. */
 export interface MethodNaming {
@@ -49,13 +52,13 @@ export interface MethodNaming {
   readonly device: () => string;
   /** The expression of whether this rank is the first on some axes. */
   readonly lead: (axes: readonly string[]) => string;
-  /** The expression of the number of this rank's peer in another stage. */
-  readonly peer: (stage: number) => string;
+  /** The expression of this rank's channel to or from another stage. */
+  readonly channel: (end: ChannelEnd, stage: number) => string;
 }
 
-/** The statements of a run's steps. */
+/** The statements of a run's instructions. */
 export function statementsOf(
-  { steps, takesTurns }: LayerSteps,
+  { instructions, takesTurns }: LayerInstructions,
   tensors: TorchTensors,
   naming: MethodNaming,
 ): StatementBody {
@@ -63,27 +66,34 @@ export function statementsOf(
   const ended = new Set<string>();
   const { sharded } = tensors;
   const within = (name: string): readonly Header[] => [...leading([name], sharded, naming), ...onHost(name, sharded)];
-  for (const [index, { step, frees, makes }] of steps.entries()) {
-    const next = steps[index + 1]?.step;
-    switch (step.kind) {
+  for (const [index, { instruction, frees, makes }] of instructions.entries()) {
+    const next = instructions[index + 1]?.instruction;
+    switch (instruction.kind) {
       case 'segment':
-        for (const { statements, targets, first } of segmentStatements(step.nodes, makes, frees, tensors, naming))
+        for (const { statements, targets, first } of segmentStatements(
+          instruction.nodes,
+          makes,
+          frees,
+          tensors,
+          naming,
+        ))
           body.add(statements, within(first), targets);
         break;
       case 'start': {
-        const { input, output } = step.node;
-        const isAtOnce = !takesTurns && next?.kind === 'wait' && next.id === step.id;
+        const { input, output } = instruction.node;
+        const isAtOnce = !takesTurns && next?.kind === 'wait' && next.id === instruction.id;
         if (isAtOnce) ended.add(output);
-        const { made, target } = collectiveStatement(step.node, isAtOnce, tensors, naming);
-        const last = step.last ? [{ text: 'if progress.is_last' }] : [];
+        const { made, target } = collectiveStatement(instruction.node, isAtOnce, tensors, naming);
+        const last = instruction.last ? [{ text: 'if progress.is_last' }] : [];
         const headers = [...leading([input, output], sharded, naming), ...last, ...onHost(output, sharded)];
         body.add([made], headers, [target]);
         break;
       }
       case 'wait': {
-        const { input, output } = step.node;
+        const { input, output } = instruction.node;
         if (ended.has(output)) break;
-        if (takesTurns && steps[index - 1]?.step.kind !== 'wait') body.add([{ text: 'yield', comment: '' }]);
+        if (takesTurns && instructions[index - 1]?.instruction.kind !== 'wait')
+          body.add([{ text: 'yield', comment: '' }]);
         const text = naming.waitsHere(output)
           ? `${naming.read(output)} = ${naming.read(output)}.wait()`
           : naming.wait(output);
@@ -91,7 +101,7 @@ export function statementsOf(
         break;
       }
       case 'accumulate': {
-        const [input, output] = [step.node.inputs[0] as string, step.node.outputs[0] as string];
+        const [input, output] = [instruction.node.inputs[0] as string, instruction.node.outputs[0] as string];
         const [namespace, name] = naming.sum(output);
         const { place } = tensorOf(sharded, output);
         const given = [namespace, `"${name}"`, naming.read(input), ...(place ? [`place="${PLACES[place]}"`] : [])];
@@ -100,7 +110,7 @@ export function statementsOf(
         break;
       }
       case 'move': {
-        const { input, output } = step.node;
+        const { input, output } = instruction.node;
         const target = naming.make(output, 'moved');
         const { place } = tensorOf(sharded, output);
         const given = naming.read(input);
@@ -111,22 +121,23 @@ export function statementsOf(
         break;
       }
       case 'send': {
-        const { tensor, stage } = step.transfer;
-        const text = `send(${naming.read(tensor)}, ${naming.peer(stage)})`;
+        const { tensor, stage } = instruction.transfer;
+        const text = `send(${naming.read(tensor)}, ${naming.channel('send', stage)})`;
         body.add([{ text, comment: layoutOf(tensor, tensors) }], leading([tensor], sharded, naming));
         break;
       }
       case 'recv': {
-        const { tensor, stage } = step.transfer;
+        const { tensor, stage } = instruction.transfer;
         const { dtype, shape } = localType(tensor, tensors);
         const target = naming.make(tensor, 'received');
-        const text = `${target} = receive(${tuple(shape)}, ${dtypeText(dtype)}, ${naming.peer(stage)})`;
+        const channel = naming.channel('recv', stage);
+        const text = `${target} = receive(${tuple(shape)}, ${dtypeText(dtype)}, ${channel})`;
         body.add([{ text, comment: layoutOf(tensor, tensors) }], leading([tensor], sharded, naming), [target]);
         break;
       }
     }
-    const isLast = index === steps.length - 1;
-    const made = step.kind === 'segment' ? step.nodes.flatMap(resultsOf) : [];
+    const isLast = index === instructions.length - 1;
+    const made = instruction.kind === 'segment' ? instruction.nodes.flatMap(resultsOf) : [];
     const inside = made.filter((name) => !makes.includes(name));
     const gone = [...frees, ...(isLast ? [] : inside)];
     // A tensor that only the first rank holds is None on the others.
@@ -353,7 +364,9 @@ function isUsed(
 ): boolean {
   if (readIn.has(name) || asked.has(name) || [...stores.values()].flat().some(({ from }) => from === name)) return true;
   const isReader = (node: ComputeNode) => node.inputs.includes(name) && !but.has(node);
-  return runs.some(({ steps }) => steps.some(({ step }) => step.kind === 'segment' && step.nodes.some(isReader)));
+  return runs.some(({ instructions }) =>
+    instructions.some(({ instruction }) => instruction.kind === 'segment' && instruction.nodes.some(isReader)),
+  );
 }
 
 const NONE: ReadonlySet<ComputeNode> = new Set();

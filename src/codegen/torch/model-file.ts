@@ -2,11 +2,14 @@
  * @file The modules of a program: model.py, or layers.py and a file for each stage of a pipeline; equal layers of all stages are
  * one class.
  */
+
 import { groupBy } from '../../ir/group-by.js';
+import type { ValueRange } from '../../ir/value-range.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { lastList } from '../../partition/program-phases.js';
 import type { StageWalk } from '../../partition/stage-walk.js';
-import { type ProgramAxes, programAxes } from './axes.js';
+import { programAxes } from './axes.js';
+import type { MeshTables } from './files/mesh.js';
 import { calls } from './files/texts.js';
 import { inputsOf, outputsOf, valuesTable } from './interface.js';
 import { type FiledConstant, LayerWriter, type OwnedModule } from './module.js';
@@ -17,13 +20,10 @@ import { runsOf } from './runs.js';
 import { methodOf, StageWriter } from './stage-writer.js';
 import { type TorchTensors, tensorsOf } from './tensors.js';
 
-export interface ModelFiles {
+export interface ModelFiles extends MeshTables {
   /** By name: model.py, or layers.py and one of each stage. */
   readonly files: Readonly<Record<string, string>>;
   readonly stages: readonly StageParameters[];
-  readonly axes: ProgramAxes;
-  /** Axes of groups over which collectives run. */
-  readonly groups: readonly (readonly string[])[];
 }
 
 export interface StageParameters {
@@ -41,6 +41,7 @@ export function modelFiles(
   walks: readonly StageWalk[],
   names: ListNames,
   title: string,
+  ranges: ReadonlyMap<string, ValueRange>,
 ): ModelFiles {
   const axes = programAxes(lowered.map(({ sharded }) => sharded));
   const optimizer = new OptimizerFile();
@@ -70,7 +71,7 @@ export function modelFiles(
     const body = ['', '', 'class Model(Container):', ...writer.lines(classOf)];
     const tables = [
       '',
-      valuesTable('INPUTS', inputsOf(sharded), tensors),
+      valuesTable('INPUTS', inputsOf(sharded), tensors, ranges),
       '',
       valuesTable('OUTPUTS', outputsOf(sharded), tensors),
       ...(isPipeline ? ['', listsTable(names[stage] ?? new Map(), tensors)] : []),
@@ -100,7 +101,17 @@ export function modelFiles(
     }),
     axes,
     groups: [...groups.values()],
+    receivers: walks.map(receiversOf),
   };
+}
+
+/** The stages that a stage sends to, in ascending order. */
+function receiversOf({ lists }: StageWalk): readonly number[] {
+  const instructions = lists.flatMap((list) => list.instructions);
+  const stages = instructions.flatMap(({ instruction }) =>
+    instruction.kind === 'send' ? instruction.transfer.stage : [],
+  );
+  return [...new Set(stages)].sort((a, b) => a - b);
 }
 
 interface TorchLayerClass {
@@ -121,9 +132,9 @@ function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, TorchLa
 /** By name in schedule.csv: the method of a list. */
 function listsTable(names: ReadonlyMap<string, string>, { walk, sharded }: TorchTensors): string {
   const table = (title: string, nameOf: (list: string) => string) => {
-    const rows = walk.lists.flatMap(({ name, steps }) => {
+    const rows = walk.lists.flatMap(({ name, instructions }) => {
       const known = [...names].find(([list]) => nameOf(list) === name)?.[1];
-      return known === undefined || steps.length === 0 ? [] : [`    "${known}": "${methodOf(name)}",`];
+      return known === undefined || instructions.length === 0 ? [] : [`    "${known}": "${methodOf(name)}",`];
     });
     return [`${title} = {`, ...rows, '}'].join('\n');
   };

@@ -3,10 +3,10 @@
  */
 import { elementCount } from '../../ir/graph.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { leading, type MethodNaming, PLACES, statementsOf } from './method.js';
+import { type ChannelEnd, leading, type MethodNaming, PLACES, statementsOf } from './method.js';
 import { dtypeText, numbersText, tuple } from './operators/operator.js';
 import { attributeName, Names, snakeCase, statement } from './python.js';
-import type { LayerSteps } from './runs.js';
+import type { LayerInstructions } from './runs.js';
 import { type LayerOwner, type TorchTensors, tensorOf } from './tensors.js';
 
 const BODY = '        ';
@@ -34,7 +34,7 @@ export interface OwnedModule {
   readonly lines: readonly string[];
   /** By parameter: its dotted name in the module, and in the whole model. */
   readonly paths: ReadonlyMap<string, string>;
-  readonly calls: ReadonlyMap<LayerSteps, Call>;
+  readonly calls: ReadonlyMap<LayerInstructions, Call>;
   readonly constants: readonly FiledConstant[];
   /** By tensor: its name in the module's namespace. */
   readonly slots: ReadonlyMap<string, string>;
@@ -54,19 +54,22 @@ export function isInNamespace(name: string, tensors: TorchTensors): boolean {
   return own || tensors.pending.has(name) || isReadElsewhere || isSum(name, tensors);
 }
 
-function waitsElsewhere(name: string, run: LayerSteps, { pending, runs }: TorchTensors): boolean {
+function waitsElsewhere(name: string, run: LayerInstructions, { pending, runs }: TorchTensors): boolean {
   return (
     isPendingSum(name, run) ||
     (pending.has(name) &&
       runs.some(
-        ({ list, steps }) =>
-          list !== run.list && steps.some(({ step }) => step.kind === 'wait' && step.node.output === name),
+        ({ list, instructions }) =>
+          list !== run.list &&
+          instructions.some(({ instruction }) => instruction.kind === 'wait' && instruction.node.output === name),
       ))
   );
 }
 
-function isPendingSum(name: string, { steps }: LayerSteps): boolean {
-  return steps.some(({ step }) => step.kind === 'accumulate' && step.node.outputs[0] === name);
+function isPendingSum(name: string, { instructions }: LayerInstructions): boolean {
+  return instructions.some(
+    ({ instruction }) => instruction.kind === 'accumulate' && instruction.node.outputs[0] === name,
+  );
 }
 
 function isSum(name: string, { madeIn }: TorchTensors): boolean {
@@ -75,7 +78,7 @@ function isSum(name: string, { madeIn }: TorchTensors): boolean {
 }
 
 /** Whether a layer's method gives a tensor to the stage, whose other methods read it. */
-function isReturned(name: string, run: LayerSteps, { readIn, pending }: TorchTensors): boolean {
+function isReturned(name: string, run: LayerInstructions, { readIn, pending }: TorchTensors): boolean {
   if (pending.has(name)) return false;
   return (readIn.get(name) ?? []).some(({ list, layer }) => list === run.list && layer !== run.layer);
 }
@@ -111,8 +114,8 @@ export class LayerWriter {
   ) {}
 
   /** The module of a layer, its methods in the order in which they run. */
-  layer(runs: readonly LayerSteps[]): OwnedModule {
-    const calls = new Map<LayerSteps, Call>();
+  layer(runs: readonly LayerInstructions[]): OwnedModule {
+    const calls = new Map<LayerInstructions, Call>();
     const methods = runs.flatMap((run) => {
       const { lines, call } = this.method(run);
       calls.set(run, call);
@@ -128,7 +131,7 @@ export class LayerWriter {
     return { owner, lines, paths, constants, slots };
   }
 
-  private method(run: LayerSteps): { readonly lines: readonly string[]; readonly call: Call } {
+  private method(run: LayerInstructions): { readonly lines: readonly string[]; readonly call: Call } {
     const locals = new Map<string, string>();
     const given: string[] = [];
     const namespaces = new Set<string>();
@@ -178,7 +181,7 @@ export class LayerWriter {
       },
       device: () => this.device(),
       lead: (axes) => this.lead(axes),
-      peer: (stage) => this.peer(stage),
+      channel: (end, stage) => this.channel(end, stage),
     };
     const statements = statementsOf(run, this.tensors, naming);
     for (const { from, to } of this.tensors.stores.get(run) ?? []) {
@@ -186,7 +189,9 @@ export class LayerWriter {
       statements.add([stored], leading([to], this.tensors.sharded, naming));
     }
     const body = [...statements.lines()];
-    const made = run.steps.flatMap(({ step, makes }) => (step.kind === 'start' ? [step.node.output] : makes));
+    const made = run.instructions.flatMap(({ instruction, makes }) =>
+      instruction.kind === 'start' ? [instruction.node.output] : makes,
+    );
     const results = [...new Set(made)].filter((name) => isReturned(name, run, this.tensors));
     if (results.length > 0) body.push(...statement(`return ${results.map(read).join(', ')}`, BODY));
     const lasting = ['micro', 'step'].filter((namespace) => namespaces.has(namespace));
@@ -302,11 +307,12 @@ export class LayerWriter {
     return `self.${attribute}`;
   }
 
-  peer(stage: number): string {
-    const attribute = `stage_${stage}`;
+  channel(end: ChannelEnd, stage: number): string {
+    const way = end === 'send' ? 'to' : 'from';
+    const attribute = `${way}_stage_${stage}`;
     if (!this.groups.has(attribute)) {
       this.groups.add(attribute);
-      this.add(`self.${attribute} = mesh.peer(${stage})`);
+      this.add(`self.${attribute} = mesh.channel_${way}(${stage})`);
     }
     return `self.${attribute}`;
   }
@@ -320,7 +326,7 @@ export class LayerWriter {
 function segment(text: string): string {
   if (/^\d+$/.test(text)) return text;
   const name = attributeName(text);
-  return /^(constant|offset|stage_\d|is_first_)|_group$|^device$/.test(name) ? `${name}_` : name;
+  return /^(constant|offset|(to|from)_stage_\d|is_first_)|_group$|^device$/.test(name) ? `${name}_` : name;
 }
 
 /** The dotted name of a layer's module. */

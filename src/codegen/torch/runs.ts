@@ -1,21 +1,21 @@
 /**
- * @file A stage's lists in runs: consecutive steps of one layer, which become one method of the layer's module.
+ * @file A stage's lists in runs: consecutive instructions of one layer, which become one method of the layer's module.
  *
- * A wait for another layer's collective that stands between two steps of a layer moves behind the layer's run, so that a layer's
- * methods do not refer to its neighbours and equal layers have equal methods. Starts of collectives keep their order.
+ * A wait for another layer's collective that stands between two instructions of a layer moves behind the layer's run, so that a
+ * layer's methods do not refer to its neighbours and equal layers have equal methods. Starts of collectives keep their order.
  */
 import { passOf } from '../../ir/graph.js';
-import type { OrderedStep } from '../../partition/order.js';
+import type { OrderedInstruction } from '../../partition/order.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
-import type { StageWalk, WalkedStep } from '../../partition/stage-walk.js';
+import type { StageWalk, WalkedInstruction } from '../../partition/stage-walk.js';
 
-/** `layer` is null for steps outside of layers: they stand in the stage's own method. */
-export interface LayerSteps {
+/** `layer` is null for instructions outside of layers: they stand in the stage's own method. */
+export interface LayerInstructions {
   readonly list: string;
   readonly layer: string | null;
   /** The name of the layer's method. */
   readonly method: string;
-  readonly steps: readonly WalkedStep[];
+  readonly instructions: readonly WalkedInstruction[];
   /** For a micro-batch in halves: the method yields where it waits, so that the other half runs. */
   readonly takesTurns: boolean;
 }
@@ -24,54 +24,58 @@ export interface LayerSteps {
 export function runsOf(
   { lists }: StageWalk,
   { interleave = 1 }: Pick<ShardedGraph, 'interleave'>,
-): readonly LayerSteps[] {
-  const grouped = lists.flatMap(({ name, runs, steps }) =>
-    groups(steps).map((group) => ({
+): readonly LayerInstructions[] {
+  const grouped = lists.flatMap(({ name, runs, instructions }) =>
+    groups(instructions).map((group) => ({
       ...{ list: name, ...group },
-      takesTurns: interleave > 1 && runs === 'micro' && group.steps.some(({ step }) => step.kind === 'wait'),
+      takesTurns:
+        interleave > 1 && runs === 'micro' && group.instructions.some(({ instruction }) => instruction.kind === 'wait'),
     })),
   );
   return withMethods(grouped);
 }
 
-/** The layer of a step; null where it has none. */
-function layerOf(step: OrderedStep): string | null {
-  if (step.kind === 'segment') return step.nodes[0]?.layer ?? null;
-  return step.kind === 'send' || step.kind === 'recv' ? null : step.node.layer;
+/** The layer of an instruction; null where it has none. */
+function layerOf(instruction: OrderedInstruction): string | null {
+  if (instruction.kind === 'segment') return instruction.nodes[0]?.layer ?? null;
+  return instruction.kind === 'send' || instruction.kind === 'recv' ? null : instruction.node.layer;
 }
 
 interface OpenRun {
   readonly layer: string | null;
   readonly pass: string;
-  readonly steps: WalkedStep[];
+  readonly instructions: WalkedInstruction[];
 }
 
-function groups(steps: readonly WalkedStep[]): readonly OpenRun[] {
+function groups(instructions: readonly WalkedInstruction[]): readonly OpenRun[] {
   const runs: OpenRun[] = [];
   let open: OpenRun | undefined;
-  let held: WalkedStep[] = [];
+  let held: WalkedInstruction[] = [];
   const close = () => {
-    if (held.length > 0) runs.push({ layer: null, pass: '', steps: held });
+    if (held.length > 0) runs.push({ layer: null, pass: '', instructions: held });
     held = [];
     open = undefined;
   };
-  for (const walked of steps) {
-    const { step } = walked;
-    const layer = layerOf(step);
+  for (const walked of instructions) {
+    const { instruction } = walked;
+    const layer = layerOf(instruction);
     const own = open?.layer === layer ? open.pass : undefined;
-    const pass = step.kind === 'segment' ? passOf(step.nodes[0]?.phase ?? 'forward') : (own ?? firstPass(step));
-    if (open && open.layer !== null && layer !== open.layer && step.kind === 'wait') {
+    const pass =
+      instruction.kind === 'segment'
+        ? passOf(instruction.nodes[0]?.phase ?? 'forward')
+        : (own ?? firstPass(instruction));
+    if (open && open.layer !== null && layer !== open.layer && instruction.kind === 'wait') {
       held.push(walked);
       continue;
     }
-    const isRead = held.some(({ makes }) => makes.some((name) => readsOfStep(step).includes(name)));
+    const isRead = held.some(({ makes }) => makes.some((name) => readsOfInstruction(instruction).includes(name)));
     const isSame = open?.layer === layer && pass === open?.pass;
     if (!isSame || isRead) {
       close();
-      open = { layer, pass, steps: [] };
+      open = { layer, pass, instructions: [] };
       runs.push(open);
     }
-    open?.steps.push(walked);
+    open?.instructions.push(walked);
   }
   close();
   return joined(runs);
@@ -81,39 +85,45 @@ function groups(steps: readonly WalkedStep[]): readonly OpenRun[] {
 function joined(runs: readonly OpenRun[]): readonly OpenRun[] {
   const result: OpenRun[] = [];
   for (const run of runs) {
-    const layer = run.steps.every(({ step }) => step.kind === 'wait') ? null : run.layer;
+    const layer = run.instructions.every(({ instruction }) => instruction.kind === 'wait') ? null : run.layer;
     const last = result.at(-1);
-    if (layer === null && last?.layer === null) last.steps.push(...run.steps);
+    if (layer === null && last?.layer === null) last.instructions.push(...run.instructions);
     else result.push({ ...run, layer, pass: layer === null ? '' : run.pass });
   }
   return result;
 }
 
-function firstPass(step: OrderedStep): string {
-  return step.kind === 'send' || step.kind === 'recv' || step.kind === 'segment' ? 'forward' : passOf(step.node.phase);
+function firstPass(instruction: OrderedInstruction): string {
+  return instruction.kind === 'send' || instruction.kind === 'recv' || instruction.kind === 'segment'
+    ? 'forward'
+    : passOf(instruction.node.phase);
 }
 
-/** Tensors that a step needs to begin. */
-export function readsOfStep(step: OrderedStep): readonly string[] {
-  switch (step.kind) {
+/** Tensors that an instruction needs to begin. */
+export function readsOfInstruction(instruction: OrderedInstruction): readonly string[] {
+  switch (instruction.kind) {
     case 'segment': {
-      const made = new Set(step.nodes.flatMap(({ outputs }) => outputs));
-      return step.nodes.flatMap(({ inputs }) => inputs.filter((name) => name !== null && !made.has(name))) as string[];
+      const made = new Set(instruction.nodes.flatMap(({ outputs }) => outputs));
+      return instruction.nodes.flatMap(({ inputs }) =>
+        inputs.filter((name) => name !== null && !made.has(name)),
+      ) as string[];
     }
     case 'send':
-      return [step.transfer.tensor];
+      return [instruction.transfer.tensor];
     case 'recv':
     case 'wait':
       return [];
     case 'accumulate':
-      return [step.node.inputs[0] as string];
+      return [instruction.node.inputs[0] as string];
     default:
-      return [step.node.input];
+      return [instruction.node.input];
   }
 }
 
 /** The first run of a layer's pass has the pass's name, others a number behind it. */
-function withMethods(runs: readonly (Omit<LayerSteps, 'method'> & { readonly pass: string })[]): readonly LayerSteps[] {
+function withMethods(
+  runs: readonly (Omit<LayerInstructions, 'method'> & { readonly pass: string })[],
+): readonly LayerInstructions[] {
   const counts = new Map<string, number>();
   return runs.map(({ pass, ...run }) => {
     const key = `${run.layer}\u0000${pass}`;

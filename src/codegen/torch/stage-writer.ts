@@ -6,7 +6,7 @@ import { type InterfaceTensor, inputsOf, outputsOf } from './interface.js';
 import { leading, type MethodNaming, statementsOf } from './method.js';
 import { access, isInNamespace, LayerWriter, namespaceOf, type OwnedModule, pathOf, renamed } from './module.js';
 import { deletion, identifier, Names, snakeCase, statement } from './python.js';
-import type { LayerSteps } from './runs.js';
+import type { LayerInstructions } from './runs.js';
 import type { TorchTensors } from './tensors.js';
 
 const BODY = '        ';
@@ -34,7 +34,7 @@ export class StageWriter {
   /** The class's lines; `classOf` names the class of a layer. */
   lines(classOf: (layer: OwnedModule) => string): readonly string[] {
     const { walk } = this.tensors;
-    const lists = walk.lists.filter(({ steps }) => steps.length > 0);
+    const lists = walk.lists.filter(({ instructions }) => instructions.length > 0);
     const methods = lists.flatMap(({ name }) => ['', ...this.method(name)]);
     const run = this.run();
     this.methods = [...methods, '', ...run];
@@ -99,7 +99,7 @@ export class StageWriter {
       sum: (name) => [namespaceOf(name, tensors), writer.slot(name, 'total')],
       device: () => writer.device(),
       lead: (axes) => writer.lead(axes),
-      peer: (stage) => writer.peer(stage),
+      channel: (end, stage) => writer.channel(end, stage),
     };
   }
 
@@ -124,7 +124,7 @@ export class StageWriter {
     return slot === undefined ? undefined : `${namespace}["${run.layer}"].${slot}`;
   }
 
-  private call(run: LayerSteps, naming: MethodNaming, locals: Map<string, string>): readonly string[] {
+  private call(run: LayerInstructions, naming: MethodNaming, locals: Map<string, string>): readonly string[] {
     const layer = run.layer as string;
     const call = this.layers.get(layer)?.calls.get(run);
     if (!call) throw new Error(`layer ${layer} has no method ${run.method}`);
@@ -135,7 +135,7 @@ export class StageWriter {
       locals.set(name, local);
       return local;
     });
-    const gone = run.steps
+    const gone = run.instructions
       .flatMap(({ frees }) => frees)
       .flatMap((name) => {
         const isOwn = this.tensors.madeIn.get(name)?.layer === layer;
@@ -146,8 +146,8 @@ export class StageWriter {
 
   /** A layer's result is named as the operator that makes it. */
   private baseOf(name: string): string {
-    const maker = (this.tensors.madeIn.get(name)?.steps ?? [])
-      .flatMap(({ step }) => (step.kind === 'segment' ? step.nodes : []))
+    const maker = (this.tensors.madeIn.get(name)?.instructions ?? [])
+      .flatMap(({ instruction }) => (instruction.kind === 'segment' ? instruction.nodes : []))
       .find(({ outputs }) => outputs.includes(name));
     return maker ? snakeCase(maker.op) : 'result';
   }
@@ -275,13 +275,16 @@ export class StageWriter {
     const { lists } = this.tensors.walk;
     // run_halves does it for each half.
     if ((this.tensors.sharded.interleave ?? 1) > 1) return [];
-    const isThere = lists.some(({ steps }) => steps.some(({ step }) => step.kind === 'start' && step.last));
+    const isThere = lists.some(({ instructions }) =>
+      instructions.some(({ instruction }) => instruction.kind === 'start' && instruction.last),
+    );
     return isThere ? [`${indent}progress.is_last = number == ${count - 1}`] : [];
   }
 
   private once(isWanted: (list: string) => boolean): readonly string[] {
     const { walk } = this.tensors;
-    const isThere = (list: string) => walk.lists.some(({ name, steps }) => name === list && steps.length > 0);
+    const isThere = (list: string) =>
+      walk.lists.some(({ name, instructions }) => name === list && instructions.length > 0);
     return walk.actions.flatMap(({ microBatch, list }) =>
       microBatch === null && isWanted(list) && isThere(list) ? [`${BODY}self.${methodOf(list)}(step)`] : [],
     );

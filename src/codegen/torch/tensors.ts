@@ -7,7 +7,7 @@ import type { ShardedGraph, ShardedTensor } from '../../partition/sharded-graph.
 import type { StageWalk } from '../../partition/stage-walk.js';
 import type { ProgramAxes } from './axes.js';
 import type { OptimizerFile } from './optimizer-file.js';
-import { type LayerSteps, readsOfStep } from './runs.js';
+import { type LayerInstructions, readsOfInstruction } from './runs.js';
 
 /** The name of a layer, or '' for the stage itself. */
 export type LayerOwner = string;
@@ -16,25 +16,25 @@ export interface TorchTensors {
   readonly sharded: ShardedGraph;
   readonly axes: ProgramAxes;
   readonly walk: StageWalk;
-  readonly runs: readonly LayerSteps[];
+  readonly runs: readonly LayerInstructions[];
   /** Functions that update parameters. */
   readonly optimizer: OptimizerFile;
   /** Values that are part of the code. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
   /** By weight and state: the module that owns its parameter. */
   readonly parameters: ReadonlyMap<string, LayerOwner>;
-  /** By result of a step: the run that makes it (for a collective, that starts it), the last where several do. */
-  readonly madeIn: ReadonlyMap<string, LayerSteps>;
+  /** By result of an instruction: the run that makes it (for a collective, that starts it), the last where several do. */
+  readonly madeIn: ReadonlyMap<string, LayerInstructions>;
   /** All runs that make it: one in each form of a micro-batch, of which the last may have its own. */
-  readonly makers: ReadonlyMap<string, ReadonlySet<LayerSteps>>;
+  readonly makers: ReadonlyMap<string, ReadonlySet<LayerInstructions>>;
   /** Collectives' results that other runs wait for. */
   readonly pending: ReadonlySet<string>;
   /** By tensor: the runs that read it, in order. */
-  readonly readIn: ReadonlyMap<string, readonly LayerSteps[]>;
+  readonly readIn: ReadonlyMap<string, readonly LayerInstructions[]>;
   /** Tensors that are there when the step ends: outputs, and next values of state that no layer's own method stores. */
   readonly readAtStepEnd: ReadonlySet<string>;
   /** By run: the state whose next value it stores at its end. */
-  readonly stores: ReadonlyMap<LayerSteps, readonly StoredState[]>;
+  readonly stores: ReadonlyMap<LayerInstructions, readonly StoredState[]>;
   /** State that has its next value when the step ends. */
   readonly storedLast: readonly StoredState[];
 }
@@ -44,7 +44,7 @@ export interface StoredState {
   readonly to: string;
 }
 
-function ownerOf({ layer }: LayerSteps): LayerOwner {
+function ownerOf({ layer }: LayerInstructions): LayerOwner {
   return layer ?? '';
 }
 
@@ -58,37 +58,37 @@ export function tensorsOf(
   sharded: ShardedGraph,
   axes: ProgramAxes,
   walk: StageWalk,
-  runs: readonly LayerSteps[],
+  runs: readonly LayerInstructions[],
   optimizer: OptimizerFile,
 ): TorchTensors {
   const inline = inlineValues(sharded);
-  const madeIn = new Map<string, LayerSteps>();
-  const makers = new Map<string, Set<LayerSteps>>();
-  const make = (name: string, run: LayerSteps) => {
+  const madeIn = new Map<string, LayerInstructions>();
+  const makers = new Map<string, Set<LayerInstructions>>();
+  const make = (name: string, run: LayerInstructions) => {
     madeIn.set(name, run);
     makers.set(name, (makers.get(name) ?? new Set()).add(run));
   };
   const pending = new Set<string>();
-  const readIn = new Map<string, LayerSteps[]>();
-  const freedIn = new Map<string, LayerSteps>();
+  const readIn = new Map<string, LayerInstructions[]>();
+  const freedIn = new Map<string, LayerInstructions>();
   for (const run of runs)
-    for (const { step, makes, inside, frees } of run.steps) {
+    for (const { instruction, makes, inside, frees } of run.instructions) {
       for (const name of frees) freedIn.set(name, run);
-      for (const name of readsOfStep(step)) {
+      for (const name of readsOfInstruction(instruction)) {
         const known = readIn.get(name);
         if (!known) readIn.set(name, [run]);
         else if (known.at(-1) !== run) known.push(run);
       }
-      if (step.kind === 'start') make(step.node.output, run);
-      else if (step.kind === 'wait') {
-        if (!makers.get(step.node.output)?.has(run)) pending.add(step.node.output);
+      if (instruction.kind === 'start') make(instruction.node.output, run);
+      else if (instruction.kind === 'wait') {
+        if (!makers.get(instruction.node.output)?.has(run)) pending.add(instruction.node.output);
       } else for (const name of [...makes, ...inside]) make(name, run);
     }
   const kept = [...sharded.weights.map(({ tensor }) => tensor), ...sharded.state.map(({ to }) => to)];
   const parameters = new Map(
     kept.filter((name) => !inline.has(name)).map((name) => [name, onlyOwner(readIn.get(name) ?? [])] as const),
   );
-  const stores = new Map<LayerSteps, StoredState[]>();
+  const stores = new Map<LayerInstructions, StoredState[]>();
   const storedLast: StoredState[] = [];
   for (const pair of sharded.state) {
     const run = storingRun(pair, { madeIn, freedIn, parameters, pending });
@@ -122,7 +122,7 @@ function isState({ state, outputs }: ShardedGraph, output: string): boolean {
   return state.some(({ from }) => from === tensor);
 }
 
-function onlyOwner(readers: readonly LayerSteps[]): LayerOwner {
+function onlyOwner(readers: readonly LayerInstructions[]): LayerOwner {
   const owners = new Set(readers.map(ownerOf));
   const [owner = ''] = owners;
   return owners.size === 1 ? owner : '';
@@ -137,9 +137,9 @@ function storingRun(
     parameters,
     pending,
   }: Pick<TorchTensors, 'madeIn' | 'parameters' | 'pending'> & {
-    readonly freedIn: ReadonlyMap<string, LayerSteps>;
+    readonly freedIn: ReadonlyMap<string, LayerInstructions>;
   },
-): LayerSteps | null {
+): LayerInstructions | null {
   const run = madeIn.get(from);
   if (!run || pending.has(from) || run.layer === null || parameters.get(to) !== run.layer) return null;
   return freedIn.get(to) === run ? run : null;

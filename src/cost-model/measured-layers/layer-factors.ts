@@ -4,6 +4,7 @@
  * three normal variables, each 0 until measured: one of the whole cluster, one that changes smoothly with the shape, one of each
  * shape alone.
  */
+import { madeOnce } from '../../ir/remembered.js';
 import type { StepConfiguration } from '../step/configuration.js';
 import type { PartWork } from '../step/work.js';
 import { cholesky, type Matrix, solveCholesky } from './cholesky.js';
@@ -58,11 +59,8 @@ export function layerFactors(measured: readonly MeasuredLayer[]): LayerFactors {
     factorOf: (part, configuration) => {
       const { degrees, software, precision, attention, tpSequence } = configuration;
       const key = `${degrees.tp} ${degrees.sp} ${degrees.ep} ${software} ${precision} ${attention} ${tpSequence}`;
-      const ofPart = known.get(part) ?? new Map<string, number>();
-      known.set(part, ofPart);
-      const factor = ofPart.get(key) ?? factorAt(layerShape(part, configuration));
-      ofPart.set(key, factor);
-      return factor;
+      const ofPart = madeOnce(known, part, () => new Map<string, number>());
+      return madeOnce(ofPart, key, () => factorAt(layerShape(part, configuration)));
     },
   };
 }

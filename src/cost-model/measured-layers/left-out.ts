@@ -2,6 +2,7 @@
  * @file Steps as the runs of other groups predict them: the accuracy of a fit where nothing was measured. (Hastie, Tibshirani &
  * Friedman, The Elements of Statistical Learning, 2009, section 7.10: cross-validation.)
  */
+import { madeOnce } from '../../ir/remembered.js';
 import type { FittedLayers } from './fit-layers.js';
 import { type PlacedRun, stepSeconds } from './linear-step.js';
 
@@ -23,8 +24,7 @@ export function crossValidatedSeconds(
   const byFold = new Map<number, Float64Array>();
   return fit.runs.map((run, index) => {
     const fold = foldOf.get(names[index] as string) as number;
-    const logs = byFold.get(fold) ?? fit.without((_, other) => foldOf.get(names[other] as string) !== fold);
-    byFold.set(fold, logs);
+    const logs = madeOnce(byFold, fold, () => fit.without((_, other) => foldOf.get(names[other] as string) !== fold));
     return stepSeconds(run, logs);
   });
 }

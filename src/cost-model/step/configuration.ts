@@ -24,16 +24,6 @@ export type StepRecompute = (typeof LAYER_RECOMPUTE_KINDS)[number];
 /** Offload to the host's memory: optimizer state, which is then updated there, and stored activations of layers. */
 export type Offload = 'none' | 'optimizer' | 'activations' | 'all';
 
-export const PIPELINE_SCHEDULES = [
-  'naive',
-  'f-then-b',
-  '1f1b',
-  'interleaved-1f1b',
-  'zero-bubble',
-] as const satisfies readonly ScheduleKind[];
-
-export type PipelineSchedule = (typeof PIPELINE_SCHEDULES)[number];
-
 /** Formats of matmuls. */
 export type MatmulPrecision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';
 
@@ -42,14 +32,14 @@ export interface StepConfiguration {
   /** Axes of the mesh, outermost first; pp, dp, sp, tp where it is left out. */
   readonly meshOrder?: MeshOrder;
   /** Order of micro-batches in a pipeline; 1F1B (interleaved with several chunks) where it is left out. */
-  readonly schedule?: PipelineSchedule;
+  readonly schedule?: ScheduleKind;
   /** Ranks of this machine: no accelerator's context in memory, no framework around the step. */
   readonly bundledRuntime?: boolean;
   /** Forward alone: no gradients, no optimizer. */
   readonly inference?: boolean;
-  /** Model chunks per stage (interleaved 1F1B); 1 for plain 1F1B. */
+  /** Model chunks per stage: 2 or more where the schedule interleaves them, 2 in zbv, else 1. */
   readonly virtualStages: number;
-  /** Layers of each stage, or of each chunk (chunk c of stage s is c · pp + s); as even as they go where left out. */
+  /** Layers of each stage, or of each part of the model (`placeOfPart`); as even as they go where left out. */
   readonly stageLayers?: readonly number[];
   /** Samples per rank and micro-batch. */
   readonly microBatch: number;

@@ -5,6 +5,7 @@
  */
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
+import { appendTo } from '../../ir/group-by.js';
 import { readsOf, resultsOf, type ShardedNode } from '../../partition/sharded-graph.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
 import { isView, type StepGraph } from './step-graph.js';
@@ -28,7 +29,7 @@ export function liveTensors(
   const at = new Map(steps.map((group, index) => [group, index]));
   const fullest = new Map<string, Live>();
   const begins = new Map<number, LiveSpan[]>();
-  for (const span of spansOf(graph, at, inScan)) begins.set(span.from, [...(begins.get(span.from) ?? []), span]);
+  for (const span of spansOf(graph, at, inScan)) appendTo(begins, span.from, span);
   let open: readonly LiveSpan[] = [];
   for (const [index, group] of steps.entries()) {
     open = [...open.filter(({ to }) => to >= index), ...(begins.get(index) ?? [])];

@@ -2,6 +2,7 @@
  * @file Memory traffic of kernels that are not matmuls: elements that enter and leave them, alone or fused into chains.
  */
 import { elementCount } from '../../ir/graph.js';
+import { appendTo } from '../../ir/group-by.js';
 import { entryOf } from '../../ir/ops/index.js';
 import {
   type ComputeNode,
@@ -77,7 +78,7 @@ export function chainTraffic(
     let last = key;
     while (next.has(last)) last = next.get(last) as string;
     if (last === key && !inside.has(key)) continue;
-    members.set(last, [...(members.get(last) ?? []), key]);
+    appendTo(members, last, key);
   }
   for (const [last, keys] of members) {
     for (const key of keys) chained.set(key, 0);

@@ -3,6 +3,7 @@
  * axis fastest, devices of a node consecutively: on nodes of eight, pp 4 · dp 2 · tp 2 has pairs of tp beside each other, dp
  * over ranks 2 apart, and pp over ranks 4 apart, of which every second step leaves the node.
  */
+import { madeOnce } from '../../ir/remembered.js';
 import { AXIS_ORDER, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
 import type { Cluster } from '../cluster.js';
 import {
@@ -21,11 +22,8 @@ export type GroupName = 'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp';
 
 /** The groups of each kind; ep is on the inner ranks of sp, then on those of dp. */
 export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): GroupRunsByName {
-  const known = KNOWN_RUNS.get(degrees) ?? new WeakMap<MeshOrder, GroupRunsByName>();
-  KNOWN_RUNS.set(degrees, known);
-  const found = known.get(order) ?? runsOf(degrees, order);
-  known.set(order, found);
-  return found;
+  const known = madeOnce(KNOWN_RUNS, degrees, () => new WeakMap<MeshOrder, GroupRunsByName>());
+  return madeOnce(known, order, () => runsOf(degrees, order));
 }
 
 type GroupRunsByName = Readonly<Record<GroupName, GroupRuns>>;

@@ -3,6 +3,7 @@
  * cost once per step for the parameters that it holds. A step is a sum of these (`step-price.ts`, `step-memory.ts`); searches
  * price the parts once and place layers by them. Nothing here depends on which layers are on which stage.
  */
+import { madeOnce } from '../../ir/remembered.js';
 import type { Cluster } from '../cluster.js';
 import { collectiveSeconds } from '../collective-price.js';
 import { elementBytes, memorySeconds } from '../kernel-price.js';
@@ -140,11 +141,8 @@ export function partPhases(
       const factor = cluster.layerFactors?.factorOf(part, configuration) ?? 1;
       const measured = (time: PhaseTime) => (factor === 1 ? time : longer(time, factor));
       const known = new Map<StepConfiguration['recompute'], PhaseTime>();
-      const again = (recompute: StepConfiguration['recompute']) => {
-        const found = known.get(recompute) ?? measured(pricing.again(part, recompute));
-        known.set(recompute, found);
-        return found;
-      };
+      const again = (recompute: StepConfiguration['recompute']) =>
+        madeOnce(known, recompute, () => measured(pricing.again(part, recompute)));
       const { forward, backward } = phases(part);
       return { forward: measured(forward), backward: measured(backward), again };
     }),
@@ -167,16 +165,23 @@ function partPrice(
   };
 }
 
-/** Elements of parameters of a layer on one rank, over all layers. */
-function averageLayer({ layers }: ModelWork, configuration: StepConfiguration): number {
+/** Elements of parameters of a layer on one rank, over all layers; where they have none, of the first and last part. */
+function averageLayer(model: ModelWork, configuration: StepConfiguration): number {
   let elements = 0;
   let layerCount = 0;
-  for (const { count, part } of layers) {
-    const { dense, experts } = rankParameters(part, configuration);
-    elements += count * (dense + experts);
+  for (const { count, part } of model.layers) {
+    elements += count * elementsOf(rankParameters(part, configuration));
     layerCount += count;
   }
-  return elements / layerCount;
+  if (elements > 0) return elements / layerCount;
+  const ends = [rankParameters(model.first, configuration), rankParametersOfLast(model, configuration)]
+    .map(elementsOf)
+    .filter((own) => own > 0);
+  return ends.reduce((sum, own) => sum + own, 0) / Math.max(ends.length, 1);
+}
+
+function elementsOf({ dense, experts }: RankParameters): number {
+  return dense + experts;
 }
 
 function sendPrice(model: ModelWork, configuration: StepConfiguration, cluster: Cluster): PartPrices['send'] {

@@ -2,6 +2,7 @@
  * @file Seconds of one part of a model for one micro-batch in one direction on one rank: its kernels, its collectives, and
  * the time that the host's launches add.
  */
+import { madeOnce } from '../../ir/remembered.js';
 import type { Cluster } from '../cluster.js';
 import { type CollectiveKind, collectiveOver, collectiveSeconds } from '../collective-price.js';
 import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
@@ -146,9 +147,7 @@ export class PhasePricing {
 
   /** Seconds of a collective over tp by its bytes: a layer has the same one many times. */
   private overTensor(kind: CollectiveKind): (bytes: number) => number {
-    const found = this.collectives.get(kind) ?? collectiveOver(kind, this.tensor, this.cluster);
-    this.collectives.set(kind, found);
-    return found;
+    return madeOnce(this.collectives, kind, () => collectiveOver(kind, this.tensor, this.cluster));
   }
 
   /**

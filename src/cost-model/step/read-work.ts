@@ -6,8 +6,9 @@
  */
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph } from '../../ir/graph.js';
-import { groupBy } from '../../ir/group-by.js';
+import { appendTo, groupBy } from '../../ir/group-by.js';
 import type { OperatorFamily } from '../../ir/operator.js';
+import { madeOnce } from '../../ir/remembered.js';
 import { type AttentionWork as AttentionSizes, kernelPartOf } from '../../partition/kernels.js';
 import {
   type CommunicationNode,
@@ -48,11 +49,7 @@ export function readWork(
 ): ReadonlyMap<string, PartWork> {
   const step = new StepGraph(graph, sharded);
   const parts = new Map<string, DraftWork>();
-  const draft = (group: string, name = partOf(group)) => {
-    const found = parts.get(name) ?? newDraft();
-    parts.set(name, found);
-    return found;
-  };
+  const draft = (group: string, name = partOf(group)) => madeOnce(parts, name, newDraft);
   for (const kernel of kernels(step, inScan)) {
     const { forward, backward } = draft(kernel.group);
     (kernel.phase === 'forward' ? forward : backward).push(kernel.work);
@@ -89,8 +86,7 @@ export function readShared(graph: Graph, sharded: ShardedGraph, partOf: PartOf):
     const type = step.tensor(tensor);
     if (!isFloating(type.dtype) || graph.weights.get(weight)?.role !== 'parameter') continue;
     elements.set(weight, elementCount(type.localShape));
-    const parts = readIn.get(weight) ?? new Set<string>();
-    readIn.set(weight, parts);
+    const parts = madeOnce(readIn, weight, () => new Set<string>());
     for (const node of step.readersOf(tensor)) if (phaseOf(node) === 'forward') parts.add(partOf(step.group(node)));
   }
   const tied = [...readIn].filter(([, parts]) => parts.has('first') && parts.has('last'));
@@ -123,9 +119,7 @@ export function readTensors(
 ): ReadonlyMap<string, readonly LongLivedTensor[]> {
   const step = new StepGraph(graph, sharded);
   const named = new Map<string, LongLivedTensor[]>();
-  const add = (group: string, tensor: LongLivedTensor, part = partOf(group)) => {
-    named.set(part, [...(named.get(part) ?? []), tensor]);
-  };
+  const add = (group: string, tensor: LongLivedTensor, part = partOf(group)) => appendTo(named, part, tensor);
   for (const { group, name, elements, experts, trained } of weights(step)) {
     const kind = trained ? 'parameter' : 'buffer';
     add(group, { tensor: name, kind, elements, mask: false, repeated: false, experts }, holderOf(name));

@@ -1,6 +1,8 @@
 /**
  * @file The layers of each stage of a pipeline, and the devices of each stage.
  */
+import { madeOnce } from '../../ir/remembered.js';
+import { type PartPlace, placeOfPart } from '../../schedule/parts.js';
 import type { Cluster } from '../cluster.js';
 import { clustersOfStages } from '../node-kinds.js';
 import type { StepConfiguration } from './configuration.js';
@@ -18,7 +20,7 @@ export interface StageLayers {
 }
 
 /**
- * The layers of each chunk, in the model's order: chunk c of stage s is number c · pp + s. Cut by `stageLayers`, a chunk has
+ * The layers of each chunk, in the model's order: `placeOfPart` states which stage has it. Cut by `stageLayers`, a chunk has
  * the classes of its layers; cut evenly (one layer more on the first chunks where it does not divide), each has its share
  * of every class, as a cut by hand would balance them. The first `recomputedLayers` layers of a stage recompute,
  * all where that is left out.
@@ -27,8 +29,9 @@ export interface StageLayers {
 export function chunkLayers(model: ModelWork, configuration: StepConfiguration): readonly StageLayers[] {
   const { counts, totals } = cutOf(model, configuration);
   const { recomputedLayers } = configuration;
+  const place = placesIn(configuration);
   return counts.map((byClass, chunk) => {
-    const stage = chunk % totals.length;
+    const { stage } = place(chunk);
     const ends = { first: chunk === 0, last: chunk === counts.length - 1 };
     if (!recomputedLayers) return { stage, stored: byClass.map(() => 0), recomputed: byClass, ...ends };
     const share = shareOf(recomputedLayers, stage, totals);
@@ -54,12 +57,9 @@ export interface LayerCut {
 /** @throws Error where `stageLayers` are not those of the model */
 export function cutOf(model: ModelWork, configuration: StepConfiguration): LayerCut {
   if (configuration.stageLayers) return made(model, configuration);
-  const known = EVEN_CUTS.get(model) ?? new Map<string, LayerCut>();
-  EVEN_CUTS.set(model, known);
-  const key = `${configuration.degrees.pp} ${configuration.virtualStages}`;
-  const found = known.get(key) ?? made(model, configuration);
-  known.set(key, found);
-  return found;
+  const known = madeOnce(EVEN_CUTS, model, () => new Map<string, LayerCut>());
+  const key = `${configuration.degrees.pp} ${configuration.virtualStages} ${configuration.schedule === 'zbv'}`;
+  return madeOnce(known, key, () => made(model, configuration));
 }
 
 /** By stages and chunks: a search uses the same few, for each of its configurations. */
@@ -71,9 +71,11 @@ function made(model: ModelWork, configuration: StepConfiguration): LayerCut {
   const counts = configuration.stageLayers ? classesAt(cut, model) : layerShares(cut, model);
   const totals = Array.from({ length: pp }, () => 0);
   const ofStages = totals.map(() => model.layers.map(() => 0));
+  const place = placesIn(configuration);
   for (let chunk = 0; chunk < cut.length; chunk++) {
-    totals[chunk % pp] = (totals[chunk % pp] as number) + (cut[chunk] as number);
-    const sums = ofStages[chunk % pp] as number[];
+    const { stage } = place(chunk);
+    totals[stage] = (totals[stage] as number) + (cut[chunk] as number);
+    const sums = ofStages[stage] as number[];
     for (const [index, count] of (counts[chunk] as readonly number[]).entries())
       sums[index] = (sums[index] as number) + count;
   }
@@ -93,8 +95,9 @@ export function stageLayers(
   const { ofStages, totals } = cut;
   const { recomputedLayers } = configuration;
   const none = model.layers.map(() => 0);
+  const lastStage = stageOfLast(configuration);
   return ofStages.map((counts, stage) => {
-    const ends = { stage, first: stage === 0, last: stage === totals.length - 1 };
+    const ends = { stage, first: stage === 0, last: stage === lastStage };
     if (!recomputedLayers) return { stored: none, recomputed: counts, ...ends };
     const share = shareOf(recomputedLayers, stage, totals);
     return {
@@ -105,13 +108,18 @@ export function stageLayers(
   });
 }
 
+/** Classes of the model's layers, in its order. */
+export function layerOrder({ layers, order }: ModelWork): readonly number[] {
+  return order ?? layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
+}
+
 /** The share of a stage's layers that recomputes. */
 function shareOf(recomputedLayers: readonly number[], stage: number, totals: readonly number[]): number {
   return Math.min(1, (recomputedLayers[stage] ?? 0) / Math.max(1, totals[stage] as number));
 }
 
-/** Number of layers of each chunk. */
-function chunkCut({ layers }: ModelWork, configuration: StepConfiguration): readonly number[] {
+/** Number of layers of each chunk, in the model's order. */
+export function chunkCut({ layers }: ModelWork, configuration: StepConfiguration): readonly number[] {
   const { degrees, virtualStages, stageLayers: cut } = configuration;
   const { pp } = degrees;
   const chunks = pp * virtualStages;
@@ -122,9 +130,22 @@ function chunkCut({ layers }: ModelWork, configuration: StepConfiguration): read
   if ((cut.length !== pp && cut.length !== chunks) || cut.reduce((sum, own) => sum + own, 0) !== total)
     throw new Error(`stages of ${cut.join(', ')} layers are not ${pp} stages of a model of ${total} layers`);
   if (cut.length === chunks) return cut;
-  return Array.from({ length: chunks }, (_, chunk) =>
-    even(cut[chunk % pp] ?? 0, virtualStages, Math.floor(chunk / pp)),
-  );
+  const place = placesIn(configuration);
+  return Array.from({ length: chunks }, (_, part) => {
+    const { stage, chunk } = place(part);
+    return even(cut[stage] ?? 0, virtualStages, chunk);
+  });
+}
+
+/** Where each part of the model is. */
+export function placesIn({ degrees, schedule = '1f1b' }: StepConfiguration): (part: number) => PartPlace {
+  return (part) => placeOfPart(schedule, part, degrees.pp);
+}
+
+/** The stage of the model's end: head and loss. */
+export function stageOfLast(configuration: StepConfiguration): number {
+  const { degrees, virtualStages } = configuration;
+  return placesIn(configuration)(degrees.pp * virtualStages - 1).stage;
 }
 
 /** Layers by chunk and class, in the model's order. */

@@ -4,6 +4,8 @@
  */
 import { type GraphIndex, indexGraph } from '../../ir/blocks/matching.js';
 import type { Graph, Node } from '../../ir/graph.js';
+import { appendTo } from '../../ir/group-by.js';
+import { type Makers, makersOf } from '../../ir/makers-and-readers.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { entryOf } from '../../ir/ops/index.js';
 import { forwardGroups } from '../../partition/kernels.js';
@@ -26,7 +28,7 @@ export class StepGraph {
   /** By group: the forward operator. */
   readonly heads = new Map<string, Node>();
   private readonly readers = new Map<string, ShardedNode[]>();
-  private readonly makers = new Map<string, ShardedNode>();
+  private readonly makers: Makers<ShardedNode>;
   private readonly forward = new Map<string, ComputeNode[]>();
   readonly weights: ReadonlySet<string>;
   readonly outputs: ReadonlySet<string>;
@@ -45,17 +47,10 @@ export class StepGraph {
       if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
     }
     this.groupOf = forwardGroups(graph);
+    this.makers = makersOf(sharded.nodes, resultsOf);
     for (const node of sharded.nodes) {
-      for (const name of readsOf(node)) {
-        const list = this.readers.get(name);
-        if (list) list.push(node);
-        else this.readers.set(name, [node]);
-      }
-      for (const name of resultsOf(node)) this.makers.set(name, node);
-      if (node.kind !== 'compute' || node.phase !== 'forward') continue;
-      const own = this.forward.get(this.group(node));
-      if (own) own.push(node);
-      else this.forward.set(this.group(node), [node]);
+      for (const name of readsOf(node)) appendTo(this.readers, name, node);
+      if (node.kind === 'compute' && node.phase === 'forward') appendTo(this.forward, this.group(node), node);
     }
     this.weights = new Set([...sharded.weights.map(({ tensor }) => tensor), ...sharded.constants.keys()]);
     this.outputs = new Set(sharded.outputs.map(({ tensor }) => tensor));

@@ -49,8 +49,8 @@ export function allocatedBytes({ total, overhead }: StageMemory): number {
 
 /**
  * Micro-batches whose activations a stage holds at once; none in inference. It is the count of the schedule's own order
- * (`inFlight` of src/schedule/check.ts) in one formula: with v chunks each holds 1/v of a stage's activations, and zero-bubble
- * stores the operands of weight gradients.
+ * (`inFlight` of src/schedule/check.ts) in one formula: with v chunks each holds 1/v of a stage's activations, and a split
+ * backward stores the operands of weight gradients.
  */
 export function inFlightOn(stage: number, configuration: StepConfiguration): number {
   const { degrees, schedule, virtualStages: v, inference } = configuration;
@@ -59,7 +59,8 @@ export function inFlightOn(stage: number, configuration: StepConfiguration): num
   const m = microBatches(configuration);
   if (schedule === 'f-then-b') return m;
   if (pp === 1 || schedule === 'naive') return 1;
-  if (schedule === 'zero-bubble') return Math.min(m, pp);
+  if (schedule === 'zero-bubble' || schedule === 'zbv') return Math.min(m, pp);
+  if (schedule === 'interleaved-zero-bubble') return Math.min(m, pp + (pp - 1) / v);
   return Math.min(m, (v === 1 ? pp - stage : 2 * (pp - stage - 1) + (v - 1) * pp + 1) / v);
 }
 

@@ -2,9 +2,17 @@
  * @file Seconds of a training step: a micro-batch's work per stage by kernel, through the pipeline's schedule (`src/schedule`),
  * then gradients and the optimizer.
  */
+import { madeOnce } from '../../ir/remembered.js';
 import { pipelineSeconds, type StageSeconds, type Travel } from '../../schedule/closed-form.js';
 import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
-import type { ActionPhase, ScheduleKind, ScheduleRequest } from '../../schedule/schedule.js';
+import { partAt } from '../../schedule/parts.js';
+import {
+  type ActionPhase,
+  type Schedule,
+  type ScheduleKind,
+  type ScheduleRequest,
+  splitsBackward,
+} from '../../schedule/schedule.js';
 import { simulate } from '../../schedule/simulate.js';
 import type { Cluster } from '../cluster.js';
 import { outsideSeconds, passesBeside } from '../phase.js';
@@ -17,20 +25,10 @@ import { chunkLayers, type StageLayers, stageClusters, stageLayers } from './sta
 import type { ModelWork } from './work.js';
 
 /** Where the seconds of a step go, on the slowest stage. */
-export interface StepParts {
-  readonly matmul: number;
-  readonly attention: number;
-  readonly memory: number;
-  /** Seconds that the host's launches add beyond the device's time. */
-  readonly launch: number;
-  /** Exposed communication by axis. */
-  readonly tp: number;
-  readonly sp: number;
-  readonly ep: number;
+export interface StepParts
+  extends Pick<PhaseTime, 'matmul' | 'attention' | 'memory' | 'launch' | 'tp' | 'sp' | 'ep' | 'host'> {
   readonly pp: number;
   readonly dp: number;
-  /** Exposed transfers to and from the host's memory. */
-  readonly host: number;
   readonly bubble: number;
   readonly optimizer: number;
   readonly other: number;
@@ -81,6 +79,7 @@ export function priceStep(
  * ranks configurations and that is printed. Some 0.3 µs for each micro-batch, chunk and stage more. A schedule of more than
  * `MOST_ACTIONS`, or without an order for these numbers, keeps its closed form; `priceLevel` states which it is.
  * @param parts as `priceStep`
+ * @param scheduleOf makes the schedule, where the caller keeps those it has made
  * @throws Error where `configuration.stageLayers` are not those of the model
  */
 export function priceStepExactly(
@@ -89,16 +88,17 @@ export function priceStepExactly(
   cluster: Cluster,
   constants: StepConstants,
   parts: (cluster: Cluster) => PartPrices = (own) => priceParts(model, configuration, own, constants),
+  scheduleOf: (request: ScheduleRequest) => Schedule = makeSchedule,
 ): StepPrice {
   const { pp } = configuration.degrees;
   if (pp === 1 || actionsOf(configuration) > MOST_ACTIONS || !hasSchedule(configuration))
     return priceStep(model, configuration, cluster, constants, parts);
   const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
   const chunks = timesOf(chunkLayers(model, configuration), configuration, cluster, parts);
-  const schedule = makeSchedule(scheduleRequest(configuration));
+  const schedule = scheduleOf(scheduleRequest(configuration));
   const length = ({ seconds, blocks }: Travel) =>
     simulate(schedule, {
-      compute: (stage, chunk, phase) => phaseSeconds(chunks[chunk * pp + stage], phase),
+      compute: (stage, chunk, phase) => phaseSeconds(chunks[partAt(schedule.kind, stage, chunk, pp)], phase),
       transfer: () => seconds,
       sendingBlocks: blocks,
     }).makespan;
@@ -122,14 +122,14 @@ function actionsOf(configuration: StepConfiguration): number {
 
 /**
  * A lower bound on the seconds of the simulated step, from the closed form's price: a pipeline's closed form is a bound where
- * results take no time to travel, and it also adds up travel and zero-bubble's waiting, which a simulation may hide.
+ * results take no time to travel, and it also adds up travel and a split backward's waiting, which a simulation may hide.
  */
 export function leastSimulated(
   { stepSeconds, parts }: Pick<StepPrice, 'stepSeconds' | 'parts'>,
   kind: ScheduleKind,
 ): number {
   const inside = stepSeconds - parts.other;
-  const mayHide = parts.pp + (kind === 'zero-bubble' ? parts.bubble : 0);
+  const mayHide = parts.pp + (splitsBackward(kind) ? parts.bubble : 0);
   return inside > 0 ? (stepSeconds * (inside - mayHide)) / inside : stepSeconds;
 }
 
@@ -231,9 +231,11 @@ function assemble(
  * Activations and gradients that a rank sends for one micro-batch, on the stage that sends most: one of each for every chunk. The
  * model's last chunk sends no activation and its first no gradient: that counts where every stage has one of them.
  */
-function sendsOf({ degrees: { pp }, virtualStages, inference }: StepConfiguration): number {
+function sendsOf({ degrees: { pp }, virtualStages, schedule, inference }: StepConfiguration): number {
   if (pp === 1) return 0;
   if (inference) return virtualStages;
+  // In a V each stage of two has the model's first or last chunk, or both chunks of its turn.
+  if (schedule === 'zbv' && pp === 2) return virtualStages;
   return pp === 2 ? 2 * virtualStages - 1 : 2 * virtualStages;
 }
 
@@ -260,8 +262,7 @@ function timesOf(
   const times: StageTime[] = [];
   for (const [index, layers] of stages.entries()) {
     const own = clusters[layers.stage] ?? cluster;
-    const prices = pricesOn.get(own) ?? parts(own);
-    pricesOn.set(own, prices);
+    const prices = madeOnce(pricesOn, own, () => parts(own));
     const before = stages[index - 1];
     const last = times.at(-1);
     times.push(last && before && last.prices === prices && alike(layers, before) ? last : stageTime(layers, prices));

@@ -3,9 +3,10 @@
  * with warm-up, gradient scale, clipping by the global norm), then the update of each weight (weight-update.ts).
  */
 import type { Graph, TensorType } from '../graph.js';
+import { readersOf } from '../makers-and-readers.js';
 import { summationType } from '../ops/expansion.js';
 import { type LossScale, nextScale } from './loss-scale.js';
-import type { OptimizerOptions, TrainedWeight } from './optimizer-options.js';
+import { completeOptimizer, type OptimizerOptions, type TrainedWeight } from './optimizer-options.js';
 import { EVERYWHERE, type UpdateOwner, UpdateWriter } from './update-writer.js';
 import { updateWeight } from './weight-update.js';
 
@@ -29,11 +30,11 @@ export function appendOptimizer(
   scale: GradientScale = { denominator: null, lossScale: null },
 ): Graph {
   const write = new UpdateWriter(graph);
-  const readers = new Map(graph.nodes.flatMap((node) => node.inputs.map((input) => [input, node] as const)).reverse());
+  const readers = readersOf(graph.nodes);
   const isGuarded = scale.lossScale?.isDynamic ?? false;
   const isMeasured = isGuarded || options.clipNorm !== undefined;
   const trained = given.map((item) => {
-    const reader = readers.get(item.name);
+    const [reader] = readers.get(item.name) ?? [];
     const owner: UpdateOwner = {
       name: item.name,
       layer: reader?.layer ?? null,
@@ -74,14 +75,11 @@ function countSteps(write: UpdateWriter): string {
   return write.add(EVERYWHERE, 'Cast', [now], FLOAT, { to: 1 });
 }
 
-function learningRate(
-  write: UpdateWriter,
-  step: string,
-  { learningRate: full, schedule = {} }: OptimizerOptions,
-): string {
+function learningRate(write: UpdateWriter, step: string, options: OptimizerOptions): string {
   const number = (value: number) => write.scalar('float32', value);
   const apply = (op: string, ...inputs: string[]) => write.add(EVERYWHERE, op, inputs, FLOAT);
-  const { warmup = 0, shape = 'constant', total = 0, floor = 0 } = schedule;
+  const { learningRate: full, schedule } = completeOptimizer(options);
+  const { warmup, shape, total, floor } = schedule;
   let factor: string | null = null;
   if (shape !== 'constant' && total > warmup) {
     const past = apply('Div', apply('Sub', step, number(warmup + 1)), number(total - warmup));

@@ -6,12 +6,26 @@
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { elementCount, type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
+import {
+  type ConstantTensor,
+  elementCount,
+  type Graph,
+  type Node,
+  type TensorType,
+  typeOf,
+  type Weight,
+} from '../graph.js';
+import { appendTo } from '../group-by.js';
+import { makersOf } from '../makers-and-readers.js';
+import { weightTensors } from '../of-weights.js';
 import type { Gradient, OperatorEntry, WrittenOperators } from '../operator.js';
-import { numbersOf } from '../ops/constants.js';
+import { constantWeight, numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
+import { plainNode } from '../plain-node.js';
+import { madeOnce } from '../remembered.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
+import { gradientNames, tensorsByName } from '../written-names.js';
 import { gradientsOfPlain, plainFormRequest, plainGraph } from './plain-form.js';
 
 /** The gradients to compute: from which seeds, and of which tensors. */
@@ -108,8 +122,9 @@ class Backpropagation {
   private readonly replaced = new Map<Node, Node>();
   /** Gradients that readers have propagated so far, by tensor. */
   private readonly parts = new Map<string, GradientPart[]>();
-  /** Tensors that hold gradients of computed tensors. */
+  /** Tensors that hold gradients of activations; a cast weight is none. */
   private readonly ofActivations = new Set<string>();
+  private readonly ofWeights: ReadonlySet<string>;
 
   constructor(
     private readonly graph: Graph,
@@ -117,6 +132,7 @@ class Backpropagation {
   ) {
     this.tensors = new Map(graph.tensors);
     this.weights = new Map(graph.weights);
+    this.ofWeights = weightTensors(graph);
   }
 
   run(): Backpropagated {
@@ -155,7 +171,8 @@ class Backpropagation {
     if (entry.gradient?.kind === 'none') return;
     const gradient = question.own?.(node) ?? gradientOperators(entry);
     const results = node.outputs.map((name) => (name === null ? null : this.gradientOf(name, node)));
-    for (const name of results) if (name !== null) this.ofActivations.add(name);
+    const isOfWeights = node.outputs.every((name) => name === null || this.ofWeights.has(name));
+    if (!isOfWeights) for (const name of results) if (name !== null) this.ofActivations.add(name);
     const { tensors, weights } = this;
     const block = question.block?.({ graph, node, wanted, results, tensors, weights, loss: question.loss });
     if (block) {
@@ -166,15 +183,15 @@ class Backpropagation {
     const known = node.inputs.map((name) => (name === null ? null : knownNumber(graph, name)));
     const view = { ...viewOf(graph, node), wanted, given: results.map((name) => name !== null), known };
     const made = this.expand(gradient(view), node, results);
-    node.inputs.forEach((_, index) => {
-      const part = made.get(`d${index}`);
+    gradientNames(node.inputs).forEach((name, index) => {
+      const part = made.get(name);
       if (wanted[index] && part !== undefined) this.handBack(node, index, part);
     });
   }
 
   private handBack(node: Node, operand: number, part: string): void {
     const name = node.inputs[operand] ?? '';
-    this.parts.set(name, [...(this.parts.get(name) ?? []), { tensor: part, reader: node }]);
+    appendTo(this.parts, name, { tensor: part, reader: node });
   }
 
   private adopt(node: Node, block: BlockGradient): void {
@@ -206,13 +223,7 @@ class Backpropagation {
     node: Node,
     results: readonly (string | null)[],
   ): ReadonlyMap<string, string> {
-    const names = new Map<string, string>();
-    const bind = (kind: string, list: readonly (string | null)[]) => {
-      for (const [index, name] of list.entries()) if (name !== null) names.set(`${kind}${index}`, name);
-    };
-    bind('in', node.inputs);
-    bind('out', node.outputs);
-    bind('grad', results);
+    const names = tensorsByName(node.inputs, node.outputs, results);
     for (const [name, value] of Object.entries(expansion.constants)) names.set(name, this.constant(value));
     const prefix = unusedName(this.tensors, `${node.name}/gradient`);
     for (const [position, inner] of expansion.nodes.entries()) {
@@ -259,41 +270,20 @@ class Backpropagation {
       const type = types[index];
       if (type) this.tensors.set(output, { dtype: type.dtype, shape: type.shape });
     });
-    this.nodes.push({
-      name,
-      op,
-      domain,
-      attributes,
-      inputs,
-      outputs,
-      module: near?.module ?? [],
-      layer: near?.layer ?? null,
-      phase: 'backward-weight',
-      forward: near?.name ?? null,
-      group: name,
-      body: null,
-    });
+    const { module = [], layer = null, name: forward = null } = near ?? {};
+    const place = { module, layer, phase: 'backward-weight', forward } as const;
+    this.nodes.push(plainNode({ name, op, domain, attributes, inputs, outputs, ...place }));
   }
 
   /** A small constant, kept once per value. */
-  private constant(value: {
-    readonly dtype: TensorType['dtype'];
-    readonly shape: readonly number[];
-    readonly data: Uint8Array;
-  }): string {
+  private constant(value: ConstantTensor): string {
     const key = `${value.dtype}[${value.shape}]${Buffer.from(value.data).toString('base64')}`;
-    const known = this.constants.get(key);
-    if (known !== undefined) return known;
-    const name = unusedName(this.tensors, `${this.question.prefix}gradient/constant/${this.constants.size}`);
-    this.constants.set(key, name);
-    this.tensors.set(name, { dtype: value.dtype, shape: value.shape });
-    this.weights.set(name, {
-      dtype: value.dtype,
-      shape: value.shape,
-      role: 'constant',
-      source: { kind: 'inline', data: value.data },
+    return madeOnce(this.constants, key, () => {
+      const name = unusedName(this.tensors, `${this.question.prefix}gradient/constant/${this.constants.size}`);
+      this.tensors.set(name, { dtype: value.dtype, shape: value.shape });
+      this.weights.set(name, constantWeight(value));
+      return name;
     });
-    return name;
   }
 
   /** The error for an operator without a gradient on the path from a wanted tensor to the loss. */
@@ -313,7 +303,7 @@ class Backpropagation {
 
   /** A path from a wanted tensor to a node, as names of tensors. */
   private wayTo(node: Node): readonly string[] {
-    const makers = new Map(this.graph.nodes.flatMap((item) => item.outputs.map((output) => [output, item] as const)));
+    const makers = makersOf(this.graph.nodes);
     const way: string[] = [node.name];
     const wanted = new Set(this.question.wanted);
     const moved = movingTensors(this.graph, this.question.wanted);

@@ -16,6 +16,7 @@ import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from '../parameters/identities.js';
 import { parameterUnits } from '../parameters/units.js';
 import { ForwardWriter, readIn } from '../passes/forward-writer.js';
+import { madeOnce } from '../remembered.js';
 
 type BatchStatisticsForm = Extract<TrainingForm, { kind: 'batch-statistics' }>;
 
@@ -234,8 +235,7 @@ function ownersOf(
         const reader = nodeOf.get(node);
         if (!reader) continue;
         const key = JSON.stringify([moduleText(reader.module), reader.inputs.slice(1)]);
-        const name = calls.get(key) ?? (calls.size === 0 ? unit.name : `${unit.name}.${calls.size + 1}`);
-        calls.set(key, name);
+        const name = madeOnce(calls, key, () => (calls.size === 0 ? unit.name : `${unit.name}.${calls.size + 1}`));
         owners.set(placeKey(reader, operand), name);
       }
     }

@@ -11,7 +11,6 @@
  * An operator that is such a block by itself has its registry entry's gradient as the body.
  */
 import { BLOCK_DOMAIN } from '../blocks/block.js';
-import { blockKindOf } from '../blocks/block-kinds.js';
 import { rememberedRule } from '../blocks/remembered-rule.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { needed } from '../needed.js';
@@ -27,8 +26,9 @@ import { type Pieces, rowsGradient, type SavedRows, savedRows, sinkGradient, wit
  */
 export function blockGradient(request: BlockRequest): BlockGradient | null {
   const { node, loss, results, wanted } = request;
-  const kind = blockKindOf(node);
-  if (kind === null || (node.body === null && !isDifferentiable(operatorEntry(node)))) return null;
+  const entry = operatorEntry(node);
+  const kind = entry.block;
+  if (!kind || (node.body === null && !isDifferentiable(entry))) return null;
   const name = unusedName(request.tensors, `${node.name}/gradient`);
   const rows = node.body && kind === 'Attention' ? savedRows(node, node.body, name) : null;
   const inner = node.body
@@ -125,12 +125,7 @@ function asBlock(
   const ends = new Set(found.filter((tensor) => tensor !== null));
   const { layer, module } = node;
   const place = { layer, module, phase: 'backward-weight' as const, forward: node.name };
-  const nodes = needed(
-    made.nodes,
-    ends,
-    ({ inputs }) => inputs,
-    ({ outputs }) => outputs,
-  ).map((inner) => ({ ...inner, ...place, group: inner.name }));
+  const nodes = needed(made.nodes, ends).map((inner) => ({ ...inner, ...place, group: inner.name }));
   const produced = new Set(nodes.flatMap((inner) => inner.outputs));
   const read = new Set(nodes.flatMap((inner) => inner.inputs).filter((item) => item !== null && !produced.has(item)));
   const constants = new Map([...made.weights].filter(([item]) => read.has(item) && !outside.has(item)));

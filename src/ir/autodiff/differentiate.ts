@@ -5,8 +5,8 @@
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { elementCount, type Graph, type Node, typeOf, type Weight } from '../graph.js';
-import { constant } from '../ops/constants.js';
+import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
+import { constant, constantWeight } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { backpropagate } from './backpropagation.js';
@@ -52,8 +52,7 @@ export function differentiate(graph: Graph, loss: string, wanted: readonly strin
 function withSeed(graph: Graph, loss: string): { readonly seeded: Graph; readonly seed: string } {
   const { dtype, shape } = typeOf(graph, loss);
   const seed = unusedName(graph.tensors, 'gradient/seed');
-  const { data } = constant(dtype, [1], shape);
-  const weight: Weight = { dtype, shape, role: 'constant', source: { kind: 'inline', data } };
+  const weight = constantWeight(constant(dtype, [1], shape));
   const tensors = new Map([...graph.tensors, [seed, { dtype, shape }]]);
   return { seeded: { ...graph, tensors, weights: new Map([...graph.weights, [seed, weight]]) }, seed };
 }

@@ -10,6 +10,7 @@ import { type DType, onnxOfDtype } from '../dtype.js';
 import type { AttributeValue, Graph, Node, TensorType, Weight } from '../graph.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { operatorRole } from '../ops/index.js';
+import { plainNode } from '../plain-node.js';
 import { unusedName } from '../unused-name.js';
 import type { LowType } from './mixed-precision.js';
 
@@ -85,10 +86,11 @@ function heldInside(body: Graph, low: LowType): Graph {
 /** To `low` and back. */
 function casts({ layer, module, phase, forward }: Node, low: LowType, from: string, to: string): readonly Node[] {
   const between = `${to}/narrow`;
-  const step = (name: string, input: string, output: string, dtype: DType): Node => ({
-    ...{ layer, module, phase, forward, domain: '', body: null },
-    ...{ name, op: 'Cast', attributes: { to: onnxOfDtype(dtype) }, inputs: [input], outputs: [output], group: name },
-  });
+  const step = (name: string, input: string, output: string, dtype: DType): Node =>
+    plainNode({
+      ...{ layer, module, phase, forward },
+      ...{ name, op: 'Cast', attributes: { to: onnxOfDtype(dtype) }, inputs: [input], outputs: [output] },
+    });
   return [step(`${to}/round`, from, between, low), step(`${to}/widen`, between, to, WIDE)];
 }
 
@@ -107,17 +109,10 @@ function rounding(near: Node, low: LowType, from: string, to: string, type: Tens
   };
   const name = `${to}/rounding`;
   const attributes = { to: onnxOfDtype(low) };
-  return {
+  return plainNode({
     ...{ layer, module, phase, forward },
-    name,
-    op: 'Rounding',
-    domain: BLOCK_DOMAIN,
-    attributes,
-    inputs: [from],
-    outputs: [to],
-    group: name,
-    body,
-  };
+    ...{ name, op: 'Rounding', domain: BLOCK_DOMAIN, attributes, inputs: [from], outputs: [to], body },
+  });
 }
 
 function widened(type: TensorType, low: LowType): TensorType {

@@ -3,7 +3,8 @@
  */
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { ConstantTensor, Graph, Node, TensorType, Weight } from '../graph.js';
-import { constant } from '../ops/constants.js';
+import { constant, constantWeight } from '../ops/constants.js';
+import { plainNode } from '../plain-node.js';
 import { unusedName } from '../unused-name.js';
 import type { LossRatio } from './split-mean.js';
 
@@ -32,9 +33,9 @@ export class LossWriter {
     return name;
   }
 
-  constant(wanted: string, { dtype, shape, data }: ConstantTensor): string {
-    const name = this.name(wanted, { dtype, shape });
-    this.weights.set(name, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+  constant(wanted: string, value: ConstantTensor): string {
+    const name = this.name(wanted, { dtype: value.dtype, shape: value.shape });
+    this.weights.set(name, constantWeight(value));
     return name;
   }
 
@@ -63,20 +64,7 @@ export class LossWriter {
     further: readonly string[] = [],
   ): string {
     const name = this.name(wanted, type);
-    this.nodes.push({
-      name,
-      op,
-      domain: '',
-      attributes,
-      inputs,
-      outputs: [name, ...further],
-      module: ['loss'],
-      layer: null,
-      phase: 'forward',
-      forward: null,
-      group: name,
-      body: null,
-    });
+    this.nodes.push(plainNode({ name, op, attributes, inputs, outputs: [name, ...further], module: ['loss'] }));
     return name;
   }
 
@@ -89,22 +77,14 @@ export class LossWriter {
   divide({ numerator, denominator }: LossRatio, loss: string): void {
     const sums = this.typeOf(numerator);
     const { dtype } = this.typeOf(loss);
-    const once = { domain: '', module: ['loss'], layer: null, phase: 'update', forward: null, body: null } as const;
+    const once = { module: ['loss'], phase: 'update' } as const;
     const quotient = sums.dtype === dtype ? loss : this.name('loss/quotient', sums);
     const [name, cast] = [this.unusedNode(`${loss}/mean`), this.unusedNode(`${loss}/cast`)];
     const inputs = [numerator, denominator];
-    this.nodes.push({ ...once, name, group: name, op: 'Div', attributes: {}, inputs, outputs: [quotient] });
+    this.nodes.push(plainNode({ ...once, name, op: 'Div', inputs, outputs: [quotient] }));
     if (quotient === loss) return;
     const attributes = { to: onnxOfDtype(dtype) };
-    this.nodes.push({
-      ...once,
-      name: cast,
-      group: cast,
-      op: 'Cast',
-      attributes,
-      inputs: [quotient],
-      outputs: [loss],
-    });
+    this.nodes.push(plainNode({ ...once, name: cast, op: 'Cast', attributes, inputs: [quotient], outputs: [loss] }));
   }
 
   /** The graph with `first` before its other outputs, if it is given. */

@@ -9,13 +9,15 @@ import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import type { DimensionMark, DimensionMarks } from '../follow-dimensions.js';
 import { type Graph, type MicroBatches, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
+import { appendTo } from '../group-by.js';
+import { inPlaceOf } from '../in-place-of.js';
+import { makersOf } from '../makers-and-readers.js';
 import { accumulator } from '../ops/accumulate.js';
-import { constant } from '../ops/constants.js';
+import { constant, constantWeight } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { ruleOf, viewOf } from '../view.js';
 import { withOperands } from '../with-operands.js';
-import { inPlaceOf } from './in-place-of.js';
 
 /** How a batch is cut into micro-batches. */
 export interface BatchCut extends MicroBatches {
@@ -110,11 +112,10 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
     if (factor === undefined || !entry?.indexed) return [node];
     found.add(node.name);
     const view = viewOf(graph, node);
-    const block = ruleOf(view).factors.get(factor)?.size ?? 1;
+    const partSize = ruleOf(view).factors.get(factor)?.size ?? 1;
     const [offset, each] = [unusedName(tensors, `${node.name}/offset`), unusedName(tensors, `${node.name}/block`)];
-    const { data } = constant('int64', [block], NUMBER.shape);
     tensors.set(offset, NUMBER).set(each, NUMBER);
-    weights.set(each, { ...NUMBER, role: 'constant', source: { kind: 'inline', data } });
+    weights.set(each, constantWeight(constant('int64', [partSize], NUMBER.shape)));
     const first: Node = {
       ...node,
       name: offset,
@@ -125,7 +126,7 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
       inputs: [index, each],
       outputs: [offset],
     };
-    const expansion = entry.indexed(view, { [factor]: 'offset' }, { [factor]: block });
+    const expansion = entry.indexed(view, { [factor]: 'offset' }, { [factor]: partSize });
     return [first, ...inPlaceOf(node, expansion, { tensors, weights }, { offset }).nodes];
   });
   const lost = [...numbering.keys()].find((name) => !found.has(name));
@@ -203,9 +204,7 @@ function staysIn(rule: FactorRule, name: string): boolean {
  * @param graph at the size of one micro-batch (`atTheirPositions`), gradients and updates in it
  */
 export function withAccumulators(graph: Graph, loss: string): Graph {
-  const makers = new Map(
-    graph.nodes.flatMap((node) => node.outputs.flatMap((name) => (name === null ? [] : [[name, node] as const]))),
-  );
+  const makers = makersOf(graph.nodes);
   const tensors = new Map<string, TensorType>(graph.tensors);
   const held = new Map<string, string>();
   const accumulators = new Map<Node, Node[]>();
@@ -214,7 +213,7 @@ export function withAccumulators(graph: Graph, loss: string): Graph {
     if (known !== undefined) return known;
     const name = unusedName(tensors, `${tensor}/sum`);
     tensors.set(name, typeOf(graph, tensor));
-    accumulators.set(maker, [...(accumulators.get(maker) ?? []), accumulator(tensor, name, maker)]);
+    appendTo(accumulators, maker, accumulator(tensor, name, maker));
     held.set(tensor, name);
     return name;
   };

@@ -8,11 +8,14 @@
  * - A tensor that is moved (viewed, looked up) only to be cast to 16 bit is cast first, where that casts no more elements: tokens
  *   are dispatched to their experts in 16 bit, as in software that normalises in 16 bit.
  * - Outputs of the model keep their type.
- * - A recognised block stays one: its casts are in its body, so that it computes the same as without blocks.
+ * - A recognised block stays one: its casts are in its body, so that it computes the same as without blocks. But for operands of
+ *   which it reads nothing but a cast, such as an attention's queries and keys: they are cast in front of it, so that they move
+ *   between devices and wait for backward in 16 bit.
  * - Operators that the file has in another type than float32 stay as they are.
  */
 import { type DType, isFloating, onnxOfDtype } from '../dtype.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { readersOf } from '../makers-and-readers.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
@@ -86,9 +89,16 @@ class Lowering {
   private open(block: Node, body: Graph): void {
     const tensors = new Map(body.tensors);
     for (const name of body.inputs) tensors.set(name, this.tensors.get(name) ?? typeOf(body, name));
+    const operands = new Map<string, string>();
+    for (const name of body.inputs) {
+      if (this.typeNow(name) !== 'float32' || !readsLow(block, name, body)) continue;
+      operands.set(name, this.as(name, this.low, block));
+      tensors.set(name, { ...typeOf(body, name), dtype: this.low });
+    }
     const lowered = new Lowering(body, this.low, tensors, this.around).run();
     for (const name of block.outputs) if (name !== null) this.tensors.set(name, typeOf(lowered, name));
-    this.nodes.push({ ...block, body: lowered });
+    const inputs = block.inputs.map((name) => (name === null ? null : (operands.get(name) ?? name)));
+    this.nodes.push({ ...block, inputs, body: reading(lowered, operands) });
   }
 
   /** The type that an operator's float32 operands are cast to. */
@@ -132,7 +142,8 @@ class Lowering {
     this.tensors.set(to, { dtype: type, shape });
     const attributes = { to: onnxOfDtype(type) };
     const name = `${to}/cast`;
-    this.nodes.push({ ...near, name, group: name, op: 'Cast', domain: '', attributes, inputs: [from], outputs: [to] });
+    const operation = { op: 'Cast', domain: '', attributes, body: null };
+    this.nodes.push({ ...near, ...operation, name, group: name, inputs: [from], outputs: [to] });
   }
 
   /** The name of a result of this type: another one where an output of the graph, in its own type, has it. */
@@ -169,15 +180,7 @@ class Lowering {
 
 /** Operators that only move elements which others read in 16 bit, and that make no fewer elements than they read. */
 function movedForLow(graph: Graph): ReadonlySet<Node> {
-  const readers = new Map<string, Node[]>();
-  for (const node of graph.nodes) {
-    for (const name of node.inputs) {
-      if (name === null) continue;
-      const known = readers.get(name);
-      if (known) known.push(node);
-      else readers.set(name, [node]);
-    }
-  }
+  const readers = readersOf(graph.nodes);
   const outputs = new Set(graph.outputs);
   const elements = (name: string | null) =>
     name !== null && isFloating(typeOf(graph, name).dtype) ? elementCount(typeOf(graph, name).shape) : 0;
@@ -187,15 +190,39 @@ function movedForLow(graph: Graph): ReadonlySet<Node> {
     const made = node.outputs.filter((name) => name !== null);
     const isRead = (name: string) =>
       !outputs.has(name) &&
-      (readers.get(name) ?? []).every((reader) => moved.has(reader) || (!reader.body && isLow(reader)));
+      (readers.get(name) ?? []).every((reader) => moved.has(reader) || readsLow(reader, name, graph));
     const total = made.reduce((sum, name) => sum + elements(name), 0);
     if (total > 0 && made.every(isRead) && node.inputs.every((name) => elements(name) <= total)) moved.add(node);
   }
   return moved;
 }
 
-function isLow(node: Node): boolean {
-  return operatorEntry(node).precision === 'low';
+/** Whether an operator of the graph, in float32 as the file has it, reads the tensor in 16 bit and in no other way. */
+function readsLow(node: Node, name: string, { tensors }: Pick<Graph, 'tensors'>): boolean {
+  const { body } = node;
+  if (!body) {
+    const isWide = (operand: string | null) => {
+      const dtype = tensors.get(operand ?? '')?.dtype;
+      return dtype === undefined || dtype === 'float32' || !isFloating(dtype);
+    };
+    return operatorEntry(node).precision === 'low' && node.inputs.every(isWide);
+  }
+  const readers = readersOf(body.nodes).get(name) ?? [];
+  const moved = movedForLow(body);
+  const isLow = (reader: Node) => moved.has(reader) || readsLow(reader, name, body);
+  return readers.length > 0 && !body.outputs.includes(name) && readers.every(isLow);
+}
+
+/** A block's body with other names for some of its operands. */
+function reading(body: Graph, names: ReadonlyMap<string, string>): Graph {
+  if (names.size === 0) return body;
+  const renamed = (name: string) => names.get(name) ?? name;
+  const nodes = body.nodes.map((node) => ({
+    ...node,
+    inputs: node.inputs.map((name) => (name === null ? null : renamed(name))),
+  }));
+  const tensors = new Map([...body.tensors].map(([name, type]) => [renamed(name), type] as const));
+  return { ...body, nodes, tensors, inputs: body.inputs.map(renamed) };
 }
 
 /** Whether results are elements of operands, and nothing else. */

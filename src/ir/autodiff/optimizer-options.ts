@@ -26,9 +26,32 @@ export interface OptimizerOptions {
   readonly schedule?: RateSchedule;
 }
 
+/** Options with the values that apply where none is given. */
+export interface CompleteOptimizer extends OptimizerOptions {
+  readonly momentum: number;
+  readonly nesterov: boolean;
+  readonly betas: readonly [number, number];
+  readonly epsilon: number;
+  readonly weightDecay: number;
+  readonly schedule: Required<RateSchedule>;
+}
+
+export function completeOptimizer(options: OptimizerOptions): CompleteOptimizer {
+  const { momentum = 0, nesterov = false, betas = [0.9, 0.999], epsilon = EPSILON[options.kind] ?? 1e-8 } = options;
+  const { warmup = 0, shape = 'constant', total = 0, floor = 0 } = options.schedule ?? {};
+  const weightDecay = options.weightDecay ?? DECAY[options.kind] ?? 0;
+  const schedule = { warmup, shape, total, floor };
+  return { ...options, momentum, nesterov, betas, epsilon, weightDecay, schedule };
+}
+
+const EPSILON: Partial<Record<OptimizerOptions['kind'], number>> = { lamb: 1e-6 };
+/** As in PyTorch. */
+const DECAY: Partial<Record<OptimizerOptions['kind'], number>> = { adamw: 0.01 };
+
 /** The rate in a step (from 1 on), as the graph computes it. */
-export function learningRateAt({ learningRate, schedule = {} }: OptimizerOptions, step: number): number {
-  const { warmup = 0, shape = 'constant', total = 0, floor = 0 } = schedule;
+export function learningRateAt(options: OptimizerOptions, step: number): number {
+  const { learningRate, schedule } = completeOptimizer(options);
+  const { warmup, shape, total, floor } = schedule;
   const grown = warmup > 0 ? Math.min(step / warmup, 1) : 1;
   if (shape === 'constant' || total <= warmup) return learningRate * grown;
   const share = Math.min(Math.max((step - (warmup + 1)) / (total - warmup), 0), 1);

@@ -6,8 +6,10 @@ import { AutoparError } from '../error.js';
 import { type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
 import { needed } from '../needed.js';
 import type { GradientView, WrittenOperator, WrittenOperators } from '../operator.js';
-import { constant } from '../ops/constants.js';
+import { constant, constantWeight } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
+import { plainNode } from '../plain-node.js';
+import { givenNames, gradientNames, operandNames, resultNames } from '../written-names.js';
 
 /** The form as a graph, in which the gradients of results that have one are known: `in0`, …, `out0`, …, `grad0`, …. */
 export function plainGraph(view: GradientView, { nodes, constants }: WrittenOperators): Graph {
@@ -16,11 +18,13 @@ export function plainGraph(view: GradientView, { nodes, constants }: WrittenOper
   const note = (name: string, type: TensorType | null | undefined) => {
     if (type) tensors.set(name, { dtype: type.dtype, shape: type.shape });
   };
-  for (const [index, type] of view.inputs.entries()) note(`in${index}`, type);
-  for (const [index, type] of view.outputs.entries()) if (view.given[index]) note(`grad${index}`, type);
-  for (const [name, { dtype, shape, data }] of Object.entries(constants)) {
-    note(name, { dtype, shape });
-    weights.set(name, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+  const [operands, results] = [operandNames(view.inputs), resultNames(view.outputs)];
+  for (const [index, name] of operands.entries()) note(name, view.inputs[index]);
+  for (const [index, name] of givenNames(view.outputs).entries())
+    if (view.given[index]) note(name, view.outputs[index]);
+  for (const [name, value] of Object.entries(constants)) {
+    note(name, value);
+    weights.set(name, constantWeight(value));
   }
   const typed = nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }, index): Node => {
     const name = `${view.name}/${index}`;
@@ -29,14 +33,9 @@ export function plainGraph(view: GradientView, { nodes, constants }: WrittenOper
       inputs: inputs.map((operand) => (operand === null ? null : (tensors.get(operand) ?? null))),
     });
     for (const [at, output] of outputs.entries()) note(output, types[at]);
-    return {
-      ...{ name, op, domain, attributes, inputs, outputs, group: name },
-      ...{ module: [], layer: null, phase: 'forward', forward: null, body: null },
-    };
+    return plainNode({ name, op, domain, attributes, inputs, outputs });
   });
-  const named = (kind: string, count: number) =>
-    Array.from({ length: count }, (_, index) => `${kind}${index}`).filter((name) => tensors.has(name));
-  const [inputs, outputs] = [named('in', view.inputs.length), named('out', view.outputs.length)];
+  const [inputs = [], outputs = []] = [operands, results].map((names) => names.filter((name) => tensors.has(name)));
   return { name: view.name, nodes: typed, tensors, weights, inputs, outputs, state: [], batch: [] };
 }
 
@@ -49,9 +48,9 @@ interface PlainFormRequest {
 
 /** @throws AutoparError (input) `no-gradient` where a result has a gradient and the form does not make it */
 export function plainFormRequest(view: GradientView, { outputs }: Graph): PlainFormRequest {
-  const given = view.given.flatMap((isGiven, index) => (isGiven ? [index] : []));
-  const unmade = given.find((index) => !outputs.includes(`out${index}`));
-  if (unmade !== undefined)
+  const [results, gradients] = [resultNames(view.given), givenNames(view.given)];
+  const unmade = results.findIndex((name, index) => view.given[index] && !outputs.includes(name));
+  if (unmade >= 0)
     throw new AutoparError(
       'no-gradient',
       'input',
@@ -59,7 +58,10 @@ export function plainFormRequest(view: GradientView, { outputs }: Graph): PlainF
       { node: view.name },
       'remove the readers of this result, or freeze the parameters before it (--frozen)',
     );
-  return { seeds: new Map(given.map((index) => [`out${index}`, `grad${index}`])), wanted: wantedOf(view) };
+  const seeds = results.flatMap((name, index) =>
+    view.given[index] ? [[name, gradients[index] as string] as const] : [],
+  );
+  return { seeds: new Map(seeds), wanted: wantedOf(view) };
 }
 
 /** The gradients computed in a form. */
@@ -70,20 +72,18 @@ interface PlainGradients extends Pick<Graph, 'nodes' | 'weights'> {
 
 /** The operators that make the form's gradients as `d0`, …, and the operators of the form itself that they need. */
 export function gradientsOfPlain(view: GradientView, graph: Graph, made: PlainGradients): WrittenOperators {
-  const nodes = needed(
-    [...graph.nodes, ...made.nodes],
-    made.gradients.values(),
-    ({ inputs }) => inputs,
-    ({ outputs }) => outputs,
-  );
+  const nodes = needed([...graph.nodes, ...made.nodes], made.gradients.values());
   const results = nodes.flatMap(({ outputs }) => outputs);
   const names = new Map(results.map((name, place) => [name, `t${place}`]));
   const copies: WrittenOperator[] = [];
-  for (const operand of wantedOf(view)) {
+  const unnamed = new Set(results);
+  const operands = operandNames(view.inputs);
+  for (const [index, own] of gradientNames(view.inputs).entries()) {
+    if (!view.wanted[index]) continue;
+    const operand = operands[index] as string;
     const found = made.gradients.get(operand);
-    const own = `d${operand.slice(2)}`;
     if (found === undefined) copies.push(zeros(typeOf(graph, operand), own));
-    else if (names.get(found)?.startsWith('t')) names.set(found, own);
+    else if (unnamed.delete(found)) names.set(found, own);
     else copies.push({ op: 'Identity', inputs: [names.get(found) ?? found], outputs: [own] });
   }
   const read = new Set(nodes.flatMap(({ inputs }) => inputs));
@@ -102,7 +102,7 @@ export function gradientsOfPlain(view: GradientView, graph: Graph, made: PlainGr
 }
 
 function wantedOf({ wanted }: GradientView): readonly string[] {
-  return wanted.flatMap((isWanted, index) => (isWanted ? [`in${index}`] : []));
+  return operandNames(wanted).filter((_, index) => wanted[index]);
 }
 
 /** The gradient of an operand that no result depends on. */

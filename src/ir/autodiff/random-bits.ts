@@ -15,6 +15,7 @@
 import type { ConstantTensor } from '../graph.js';
 import { constant } from '../ops/constants.js';
 import type { ForwardWriter, Neighbourhood } from '../passes/forward-writer.js';
+import { madeOnce } from '../remembered.js';
 
 const GAMMA = 0x9e3779b97f4a7c15n;
 const FIRST = 0xbf58476d1ce4e5b9n;
@@ -159,11 +160,7 @@ export class RandomBits {
   /** A constant, kept once per value. */
   private literal(value: ConstantTensor): string {
     const key = `${value.dtype}[${value.shape}]${Buffer.from(value.data).toString('hex')}`;
-    const known = this.literals.get(key);
-    if (known !== undefined) return known;
-    const name = this.write.value(`${this.name}/constant/${this.literals.size}`, value);
-    this.literals.set(key, name);
-    return name;
+    return madeOnce(this.literals, key, () => this.write.value(`${this.name}/constant/${this.literals.size}`, value));
   }
 }
 

@@ -7,6 +7,7 @@
  *     stage       all of a stage, or of a chunk of one: only its inputs are stored (GPipe, Huang et al. 2019)
  */
 import type { Graph, Node } from '../graph.js';
+import { makersOf, readersOf } from '../makers-and-readers.js';
 import { entryOf, operatorRole } from '../ops/index.js';
 import type { RecomputeKind } from './recompute-names.js';
 
@@ -66,10 +67,8 @@ function isMatmul(node: Node): boolean {
  * them.
  */
 function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node> {
-  const makers = new Map(nodes.flatMap((node) => node.outputs.map((name) => [name, node] as const)));
-  const readers = new Map<string | null, Node[]>();
-  for (const node of nodes)
-    for (const name of new Set(node.inputs)) readers.set(name, [...(readers.get(name) ?? []), node]);
+  const makers = makersOf(nodes);
+  const readers = readersOf(nodes);
   const ofActivations = (node: Node) => isMatmul(node) && !node.inputs.some((name) => name && graph.weights.has(name));
   /** Operators from a Softmax to the matmuls of activations on one side of it, these included; empty if none. */
   const reach = (from: Node, next: (node: Node) => readonly Node[]): readonly Node[] => {
@@ -83,7 +82,7 @@ function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node>
     return [...found].some(isMatmul) ? [...found] : [];
   };
   const before = (node: Node) => node.inputs.flatMap((name) => makers.get(name) ?? []);
-  const after = (node: Node) => node.outputs.flatMap((name) => (name === null ? [] : (readers.get(name) ?? [])));
+  const after = (node: Node) => node.outputs.flatMap((name) => readers.get(name) ?? []);
   return new Set(
     nodes.flatMap((node) => {
       if (operatorRole(node) !== 'softmax') return [];

@@ -12,6 +12,8 @@
  * of other places are stored.
  */
 import { type Graph, isBackward, type Node, type TensorType, typeOf } from '../graph.js';
+import { appendTo } from '../group-by.js';
+import { makersOf } from '../makers-and-readers.js';
 import { needed } from '../needed.js';
 import { entryOf } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
@@ -46,8 +48,7 @@ export function withClones(
   const chosen = new Set(clonable(graph, operators));
   if (chosen.size === 0) return graph;
   const placed = ({ forward, name }: Node) => placeOf(forward ?? name);
-  const makers = new Map<string, Node>();
-  for (const node of chosen) for (const name of node.outputs) if (name !== null) makers.set(name, node);
+  const makers = makersOf(chosen);
   const readers = graph.nodes.filter((node) => chosen.has(node) || isBackward(node.phase));
   const isInside = (tensor: string, reader: Node) => {
     const maker = makers.get(tensor);
@@ -77,12 +78,7 @@ export function withClones(
   });
   const nodes = graph.nodes.map((node) => (isBackward(node.phase) ? { ...node, inputs: again(node) } : node));
   const read = nodes.flatMap(({ inputs }) => inputs.filter((name) => name !== null));
-  const run = needed(
-    clones,
-    read,
-    ({ inputs }) => inputs,
-    ({ outputs }) => outputs,
-  );
+  const run = needed(clones, read);
   if (run.length === 0) return graph;
   const { microBatches } = graph;
   return {
@@ -95,7 +91,7 @@ export function withClones(
 
 /** In the graph's order. */
 function clonable(graph: Graph, operators: ReadonlySet<string>): readonly Node[] {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((name) => [name, node] as const)));
+  const makers = makersOf(graph.nodes);
   const moving = new Set(
     graph.state.flatMap(({ input, output }) => (makers.get(output)?.phase === 'update' ? [] : [input])),
   );
@@ -116,12 +112,9 @@ function isRepeatable({ op, domain }: Node): boolean {
 
 /** Puts clones before the first gradient that reads one, together with the other clones of its layer. */
 function beforeReaders(nodes: readonly Node[], clones: readonly Node[]): readonly Node[] {
-  const makers = new Map<string | null, Node>(
-    clones.flatMap((node) => node.outputs.map((name) => [name, node] as const)),
-  );
+  const makers = makersOf(clones);
   const ofLayer = new Map<string, Node[]>();
-  for (const clone of clones)
-    if (clone.layer !== null) ofLayer.set(clone.layer, [...(ofLayer.get(clone.layer) ?? []), clone]);
+  for (const clone of clones) if (clone.layer !== null) appendTo(ofLayer, clone.layer, clone);
   const placed = new Set<Node>();
   const before = (node: Node): readonly Node[] => {
     const found = new Set<Node>();

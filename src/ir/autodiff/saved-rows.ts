@@ -15,7 +15,7 @@ import { composeRule } from '../blocks/block-rule.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
 import type { GradientView, WrittenOperators } from '../operator.js';
-import { constant } from '../ops/constants.js';
+import { constant, constantWeight } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
 import { operatorEntry } from '../ops/index.js';
 import { OperatorGradient } from '../ops/operator-gradient.js';
@@ -144,10 +144,8 @@ export function withoutSoftmax({ nodes, ...given }: Pieces, rows: SavedRows): Pi
   let steps = [...powers, add('Mul', [lastOf(powers), rows.share], { dtype: type, shape })];
   if (rows.isGuarded) {
     const zero = `${softmax.name}/zero`;
-    const value = { dtype: type, shape: [] };
-    tensors.set(zero, value);
-    const { data } = constant(type, [0], []);
-    weights.set(zero, { ...value, role: 'constant', source: { kind: 'inline', data } });
+    tensors.set(zero, { dtype: type, shape: [] });
+    weights.set(zero, constantWeight(constant(type, [0])));
     const none = add('IsNaN', [lastOf(steps)], { dtype: 'bool', shape });
     steps = [...steps, none, add('Where', [lastOf([none]), zero, lastOf(steps)], { dtype: type, shape })];
   }
@@ -162,7 +160,7 @@ export function withoutSoftmax({ nodes, ...given }: Pieces, rows: SavedRows): Pi
  *
  *     d sink = −Σ exp(sink − m) · r · D      over the rows that it is a score of
  *
- * It is computed separately: in blocks of keys it would be counted once per block.
+ * It is computed separately: in chunks of keys it would be counted once per chunk.
  */
 export function sinkGradient(
   { forward, sink, max, share, result, type: own }: SavedRows,

@@ -4,10 +4,11 @@
  * are those of the numerator, and the division is done once per step (Megatron-LM's per-token loss does the same).
  */
 import { elementCount, type Graph, type TensorType, typeOf, type Weight } from '../graph.js';
+import { inPlaceOf } from '../in-place-of.js';
 import type { Expansion } from '../operator.js';
 import { operatorEntry } from '../ops/index.js';
 import { viewOf } from '../view.js';
-import { inPlaceOf } from './in-place-of.js';
+import { operandNames } from '../written-names.js';
 
 /** Scalars whose quotient is the loss. */
 export interface LossRatio {
@@ -31,7 +32,7 @@ export function splitMean(
   const sums = maker && operatorEntry(maker).ratio;
   const expansion = maker && sums?.(viewOf(graph, maker));
   // Other readers of the loss read it per micro-batch.
-  if (expansion && !evenFixed && !isDecidedByData(expansion)) return null;
+  if (expansion && !evenFixed && !isDecidedByData(expansion, operandNames(maker.inputs))) return null;
   if (!maker || !expansion || graph.nodes.some(({ inputs }) => inputs.includes(loss))) return null;
   const tensors = new Map<string, TensorType>(graph.tensors);
   const weights = new Map<string, Weight>(graph.weights);
@@ -48,9 +49,9 @@ export function splitMean(
 }
 
 /** Whether the denominator depends on an operand. */
-function isDecidedByData({ nodes }: Expansion): boolean {
+function isDecidedByData({ nodes }: Expansion, operands: readonly string[]): boolean {
   const moved = (name: string): boolean =>
-    /^in\d+$/.test(name) ||
+    operands.includes(name) ||
     nodes.some(
       ({ inputs, outputs }) => outputs.includes(name) && inputs.some((input) => input !== null && moved(input)),
     );

@@ -8,6 +8,7 @@ import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Graph, type Node, typeOf, type Weight } from '../graph.js';
+import { readersOf } from '../makers-and-readers.js';
 import { isAccumulator } from '../ops/accumulate.js';
 import { entryOf } from '../ops/index.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
@@ -89,14 +90,14 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   const samples = (ratio?.samples ?? 1) * (ratio ? (microBatches?.count ?? 1) : 1);
   const scaled = lossScale === undefined ? null : scaleLoss(scored, derived, lossScale, samples);
   const { graph, gradients } = differentiate(scaled?.graph ?? scored, scaled?.loss ?? derived, trained);
-  const readers = firstReaders(forward);
+  const readers = readersOf(forward.nodes);
   const updated = appendOptimizer(
     graph,
     trained.map((name) => ({
       name,
       gradient: gradients.get(name) ?? '',
       decays: options.decays?.(name) ?? typeOf(graph, name).shape.length > 1,
-      parts: stackedParts(readers.get(name), forward, name),
+      parts: stackedParts(readers.get(name)?.[0], forward, name),
     })),
     options.optimizer,
     { denominator: ratio?.denominator ?? null, lossScale: scaled?.scale ?? null },
@@ -120,13 +121,6 @@ function stackedParts(reader: Node | undefined, { tensors }: Graph, name: string
   if (!reader || entryOf(reader.op, reader.domain)?.family !== 'recurrent') return 1;
   const [directions = 1] = tensors.get(name)?.shape ?? [];
   return reader.inputs.indexOf(name) === 3 ? 2 * directions : directions;
-}
-
-/** By tensor the first operator that reads it. */
-function firstReaders({ nodes }: Graph): ReadonlyMap<string | null, Node> {
-  const readers = new Map<string | null, Node>();
-  for (const node of nodes) for (const name of node.inputs) if (!readers.has(name)) readers.set(name, node);
-  return readers;
 }
 
 /**

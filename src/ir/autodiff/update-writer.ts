@@ -2,10 +2,13 @@
  * @file Writing the operators of an update: arithmetic on scalars, and for each weight a block of elementwise arithmetic, in the
  * phase `update`, once per step.
  */
-import { BLOCK_DOMAIN, type BlockKind } from '../blocks/block.js';
+import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
-import { constant } from '../ops/constants.js';
+import type { BlockKind } from '../operator.js';
+import { constant, constantWeight } from '../ops/constants.js';
+import { plainNode } from '../plain-node.js';
+import { madeOnce } from '../remembered.js';
 import { unusedName } from '../unused-name.js';
 
 /** The owner of an operator of an update: a weight, or the optimizer as a whole. */
@@ -52,14 +55,12 @@ export class UpdateWriter {
   /** A scalar constant, kept once per value and type. */
   scalar(dtype: DType, value: number): string {
     const key = `${dtype} ${value}`;
-    const known = this.scalars.get(key);
-    if (known !== undefined) return known;
-    const name = unusedName(this.tensors, `update/constant/${this.scalars.size}`);
-    const { data } = constant(dtype, [value], []);
-    this.scalars.set(key, name);
-    this.tensors.set(name, { dtype, shape: [] });
-    this.weights.set(name, { dtype, shape: [], role: 'constant', source: { kind: 'inline', data } });
-    return name;
+    return madeOnce(this.scalars, key, () => {
+      const name = unusedName(this.tensors, `update/constant/${this.scalars.size}`);
+      this.tensors.set(name, { dtype, shape: [] });
+      this.weights.set(name, constantWeight(constant(dtype, [value])));
+      return name;
+    });
   }
 
   /** State that is kept from step to step: `initial` at first. `pair` sets its value in the next step. */
@@ -102,20 +103,9 @@ export class UpdateWriter {
   ): string {
     const name = unusedName(this.tensors, `${owner.name}/update/${op}`);
     this.tensors.set(name, type);
-    this.nodes.push({
-      name,
-      op,
-      domain: '',
-      attributes,
-      inputs,
-      outputs: [name],
-      module: owner.module,
-      layer: owner.layer,
-      phase: 'update',
-      forward: owner.forward,
-      group: name,
-      body: null,
-    });
+    const { module, layer, forward } = owner;
+    const place = { module, layer, phase: 'update', forward } as const;
+    this.nodes.push(plainNode({ name, op, attributes, inputs, outputs: [name], ...place }));
     return name;
   }
 
@@ -128,9 +118,7 @@ export class UpdateWriter {
   /** A scalar that all updates read: made once for the same operands. Must be called before the block that reads it is begun. */
   shared(op: string, inputs: readonly string[], dtype: DType, attributes: Attributes = {}): string {
     const key = JSON.stringify([op, inputs, dtype, attributes]);
-    const known = this.made.get(key) ?? this.add(EVERYWHERE, op, inputs, { dtype, shape: [] }, attributes);
-    this.made.set(key, known);
-    return known;
+    return madeOnce(this.made, key, () => this.add(EVERYWHERE, op, inputs, { dtype, shape: [] }, attributes));
   }
 
   /**

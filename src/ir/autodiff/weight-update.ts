@@ -8,7 +8,7 @@
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
 import { summationType } from '../ops/expansion.js';
-import type { OptimizerOptions, TrainedWeight } from './optimizer-options.js';
+import { completeOptimizer, type OptimizerOptions, type TrainedWeight } from './optimizer-options.js';
 import type { UpdateOwner, UpdateWriter } from './update-writer.js';
 
 /** A weight's update, and the scalars that all updates read. */
@@ -85,7 +85,7 @@ function inType(write: UpdateWriter, scalar: string, dtype: DType): string {
 
 /** torch.optim.SGD: the decay joins the gradient, the momentum buffer starts at the first gradient. */
 function descend({ write, owner, options, item }: WeightUpdate, wide: Wide): void {
-  const { momentum = 0, nesterov = false, weightDecay = 0 } = options;
+  const { momentum, nesterov, weightDecay } = completeOptimizer(options);
   const { apply, times } = wide;
   const decay = item.decays ? weightDecay : 0;
   const before = momentum === 0 ? null : wide.zeros('momentum');
@@ -109,7 +109,7 @@ function adam(update: WeightUpdate, wide: Wide): void {
   const { apply, rate } = wide;
   const { dtype } = wide.type;
   const isApart = options.kind === 'adamw';
-  const decay = item.decays ? (options.weightDecay ?? (isApart ? 0.01 : 0)) : 0;
+  const decay = item.decays ? completeOptimizer(options).weightDecay : 0;
   const moments = momentsOf(update, wide);
   const step = write.shared('Div', [rate, moments.bias], dtype);
   const share = () => write.shared('Mul', [rate, write.scalar(dtype, decay)], dtype);
@@ -118,7 +118,7 @@ function adam(update: WeightUpdate, wide: Wide): void {
     const [weight, gradient] = [wide.weight(), wide.gradient()];
     const adjusted = isApart || decay === 0 ? gradient : apply('Add', gradient, wide.times(weight, decay));
     const kept = left === null ? weight : apply('Mul', weight, left);
-    wide.become(apply('Sub', kept, apply('Mul', moments.next(adjusted, 1e-8), step)));
+    wide.become(apply('Sub', kept, apply('Mul', moments.next(adjusted), step)));
     return [];
   });
 }
@@ -126,11 +126,11 @@ function adam(update: WeightUpdate, wide: Wide): void {
 function lamb(update: WeightUpdate, wide: Wide): void {
   const { write, owner, options, item } = update;
   const { apply } = wide;
-  const decay = item.decays ? (options.weightDecay ?? 0) : 0;
+  const decay = item.decays ? completeOptimizer(options).weightDecay : 0;
   const moments = momentsOf(update, wide);
   let direction = '';
   wide.block([item.gradient, ...moments.states], () => {
-    const adjusted = apply('Div', moments.next(wide.gradient(), 1e-6), moments.bias);
+    const adjusted = apply('Div', moments.next(wide.gradient()), moments.bias);
     direction = decay === 0 ? adjusted : apply('Add', adjusted, wide.times(wide.weight(), decay));
     return [direction];
   });
@@ -174,11 +174,12 @@ interface Moments {
   /** Bias correction of the mean, 1 − βᵗ: its divisor. */
   readonly bias: string;
   /** Inside of a block: updates both moments; returns mean / (root of the bias-corrected mean square + epsilon). */
-  readonly next: (gradient: string, epsilon: number) => string;
+  readonly next: (gradient: string) => string;
 }
 
 function momentsOf({ write, owner, options, step }: WeightUpdate, { apply, times, type, zeros }: Wide): Moments {
-  const [first, second] = options.betas ?? [0.9, 0.999];
+  const { betas, epsilon } = completeOptimizer(options);
+  const [first, second] = betas;
   const [mean, square] = [zeros('mean'), zeros('square')];
   // In float32 1 − βᵗ cancels: at β 0.999999 its first step would be off by 3 %.
   const exact = write.shared('Cast', [step], 'float64', { to: onnxOfDtype('float64') });
@@ -195,10 +196,10 @@ function momentsOf({ write, owner, options, step }: WeightUpdate, { apply, times
   return {
     states: [mean, square],
     bias: biasOf(first),
-    next: (gradient, epsilon) => {
+    next: (gradient) => {
       const means = moved(mean, first, gradient);
       const squares = moved(square, second, apply('Mul', gradient, gradient));
-      const rest = write.scalar(type.dtype, options.epsilon ?? epsilon);
+      const rest = write.scalar(type.dtype, epsilon);
       return apply('Div', means, apply('Add', apply('Div', apply('Sqrt', squares), root), rest));
     },
   };

@@ -6,12 +6,7 @@ import type { Graph } from '../graph.js';
 import { needed } from '../needed.js';
 
 export function withoutUnread(graph: Graph): Graph {
-  const nodes = needed(
-    graph.nodes,
-    graph.outputs,
-    (node) => node.inputs,
-    (node) => node.outputs,
-  );
+  const nodes = needed(graph.nodes, graph.outputs);
   const kept = new Set(nodes);
   const tensors = new Map(graph.tensors);
   const makers = new Map(nodes.flatMap((node) => node.outputs.map((output) => [output, node.name] as const)));

@@ -17,6 +17,7 @@
  * the graph, or are dropped out in training. Keys or values that are themselves weights are a feed-forward layer.
  */
 import type { Graph, Node } from '../graph.js';
+import { makersOf } from '../makers-and-readers.js';
 import { needed } from '../needed.js';
 import { type AttentionOperand, keyOperand, matmulOf, queryOperand, valueOperand } from './attention-operands.js';
 import { scoresBefore } from './attention-scores.js';
@@ -31,7 +32,6 @@ import {
   numberAttribute,
   numbersAttribute,
   operandOf,
-  readersOf,
   resultOf,
   scalarOf,
   shapeOf,
@@ -109,14 +109,15 @@ export function softmaxInside(body: Graph): (Softmax & { readonly isGuarded: boo
 }
 
 /**
- * Whether the block's result is the matmul of probabilities (cast or guarded, not rearranged) and values, so that each of its
- * rows belongs to the row of scores in the same place.
+ * Whether the block's result is the matmul of probabilities (cast or guarded, not rearranged) and values, perhaps rounded
+ * (autodiff/held-in-float32.ts), so that each of its rows belongs to the row of scores in the same place.
  */
 export function isRowOfResult(body: Graph, { probabilities, axis }: Softmax): boolean {
-  const makers = new Map(body.nodes.flatMap((inner) => inner.outputs.map((output) => [output, inner] as const)));
+  const makers = makersOf(body.nodes);
   const shapeOf = (name: string | null | undefined) => body.tensors.get(name ?? '')?.shape ?? [];
   const result = body.outputs[0];
-  const matmul = makers.get(result ?? null);
+  let matmul = makers.get(result ?? null);
+  while (matmul?.op === 'Cast') matmul = makers.get(matmul.inputs[0] ?? null);
   if (matmul?.op !== 'MatMul') return false;
   let left = matmul.inputs[0] ?? null;
   for (let steps = 0; steps < 4 && left !== probabilities; steps++) {
@@ -142,12 +143,7 @@ export interface RowwiseAttention {
 export function rowwiseAttention(body: Graph): RowwiseAttention | null {
   const [result] = body.outputs;
   if (result === undefined || body.outputs.length > 3) return null;
-  const nodes = needed(
-    body.nodes,
-    [result],
-    ({ inputs }) => inputs,
-    ({ outputs }) => outputs,
-  );
+  const nodes = needed(body.nodes, [result]);
   const inner = { ...body, nodes, outputs: [result] };
   const softmax = softmaxInside(inner);
   if (!softmax || !isRowOfResult(inner, softmax)) return null;
@@ -177,7 +173,7 @@ function softmaxAt(index: GraphIndex, node: Node): Softmax | null {
 
 function writtenOut(index: GraphIndex, node: Node, raised: string, divisor: string): Softmax | null {
   const exponential = makerOf(index, raised, 'Exp');
-  if (!exponential || readersOf(index, raised).length !== 2) return null;
+  if (!exponential || (index.readers.get(raised) ?? []).length !== 2) return null;
   const reciprocal = isOp(node, 'Mul') ? makerOf(index, divisor, 'Reciprocal') : null;
   if (isOp(node, 'Mul') && !reciprocal) return null;
   const total = reciprocal ? operandOf(reciprocal) : divisor;
@@ -198,7 +194,7 @@ function writtenOut(index: GraphIndex, node: Node, raised: string, divisor: stri
   }
   if (numbersAttribute(maximum, 'axes').join() !== String(axis)) return null;
   const scores = operandOf(difference);
-  if (index.outputs.has(scores) || readersOf(index, scores).length !== 2) return null;
+  if (index.outputs.has(scores) || (index.readers.get(scores) ?? []).length !== 2) return null;
   return { scores, probabilities, axis, nodes: [...nodes, difference, maximum], sink };
 }
 
@@ -259,7 +255,7 @@ function valuesAfter(index: GraphIndex, probabilities: string, start: ScoreRuns)
 
 /** where(isnan(p), 0, p): rows without a key get nothing instead of NaN. */
 function guardOf(index: GraphIndex, tensor: string): readonly Node[] | null {
-  const readers = readersOf(index, tensor);
+  const readers = index.readers.get(tensor) ?? [];
   const test = readers.find((reader) => isOp(reader, 'IsNaN'));
   const choice = readers.find((reader) => isOp(reader, 'Where'));
   if (readers.length !== 2 || index.outputs.has(tensor) || !test || !choice) return null;

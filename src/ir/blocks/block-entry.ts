@@ -3,39 +3,41 @@
  */
 
 import type { Graph, TensorType } from '../graph.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { BlockKind, OperatorEntry, OperatorView } from '../operator.js';
 import { familyPrecision } from '../ops/entry.js';
 import { remembered } from '../remembered.js';
 import { BLOCK_DOMAIN, BLOCK_KINDS } from './block.js';
 import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 import { rememberedRule } from './remembered-rule.js';
-import { streamedBlock } from './streamed.js';
+import { streamedChunk } from './streamed.js';
 
 /** The entries, given how inner operators are looked up. Their functions need a view with a body. */
 export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
   const ruleOfBody = rememberedRules(find);
   const flopsOfBody = remembered((body: Graph) => flopsOf(body, find));
-  const kinds = Object.entries(BLOCK_KINDS).flatMap(([kind, { family }]) => [
-    [kind, family] as const,
-    [`${kind}Gradient`, family] as const,
-  ]);
-  return kinds.map(([kind, family]) => ({
-    op: kind,
-    domain: BLOCK_DOMAIN,
-    family,
-    precision: familyPrecision(family),
-    ...(kind === 'Rounding' ? { role: 'rounding' } : {}),
-    constantInputs: [],
-    infer: (view: OperatorView) => bodyOf(view).outputs.map((name) => typeIn(bodyOf(view), name)),
-    rule: (view: OperatorView) => ruleOfBody(view).rule,
+  return (Object.keys(BLOCK_KINDS) as BlockKind[]).flatMap((block): readonly OperatorEntry[] => {
+    const { family } = BLOCK_KINDS[block];
+    const shared: Omit<OperatorEntry, 'op'> = {
+      domain: BLOCK_DOMAIN,
+      family,
+      precision: familyPrecision(family),
+      constantInputs: [],
+      infer: (view) => bodyOf(view).outputs.map((name) => typeIn(bodyOf(view), name)),
+      rule: (view) => ruleOfBody(view).rule,
+      linear: () => [],
+      expansion: (view) => expansionOf(bodyOf(view), ruleOfBody(view).dims),
+      streamed: (view, size, isPadded) =>
+        streamedChunk(view.op, bodyOf(view), ruleOfBody(view), { size, isPadded }, find),
+      work: (view) => ({ flops: flopsOfBody(bodyOf(view)) }),
+      note: 'As its body: sums and lookups inside are lowered operator by operator if they are sharded.',
+    };
     // The operand is a sum, or one of its terms: a partial sum stays partial, as through the casts of the body.
-    linear: () => (kind === 'Rounding' ? [[0]] : []),
-    expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view).dims),
-    streamed: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) =>
-      streamedBlock(view.op, bodyOf(view), ruleOfBody(view), { size, isPadded }, find),
-    work: (view: OperatorView) => ({ flops: flopsOfBody(bodyOf(view)) }),
-    note: 'As its body: sums and lookups inside are lowered operator by operator if they are sharded.',
-  }));
+    const rounding = { role: 'rounding', linear: () => [[0]] } as const;
+    return [
+      { ...shared, ...(block === 'Rounding' ? rounding : {}), op: block, block },
+      { ...shared, op: `${block}Gradient` },
+    ];
+  });
 }
 
 /** Bodies are immutable, so the rule of each is composed once. */

@@ -16,6 +16,7 @@
 import { type DimensionFactors, type Factor, type FactorKind, type FactorRule, ruleSides } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { tensorsByName } from '../written-names.js';
 import { rowwiseAttention } from './attention.js';
 import { blockFactorNames } from './factor-names.js';
 import { type Inner, summedLast } from './summed-last.js';
@@ -37,9 +38,7 @@ export function composeRule(kind: string, body: Graph, find: FindEntry): BlockRu
 
 /** The body's operators in the names of an expansion. */
 export function expansionOf(body: Graph, dims: BlockRule['dims']): Expansion {
-  const names = new Map<string, string>();
-  for (const [index, name] of body.inputs.entries()) names.set(name, `in${index}`);
-  for (const [index, name] of body.outputs.entries()) names.set(name, `out${index}`);
+  const names = new Map([...tensorsByName(body.inputs, body.outputs)].map(([name, tensor]) => [tensor, name]));
   const rename = (name: string) => names.get(name) ?? `inside/${name}`;
   const constants = [...body.weights].flatMap(([name, weight]) =>
     weight.source.kind === 'inline'
@@ -69,7 +68,7 @@ interface BlockAtom {
 
 type Dimension = readonly BlockAtom[];
 
-/** The factor whose blocks ranks can pass round a ring (an attention's keys), and the factor that stays (its queries). */
+/** The factor whose chunks ranks can pass round a ring (an attention's keys), and the factor that stays (its queries). */
 const STREAMED = 't';
 const BESIDE = 's';
 
@@ -147,7 +146,7 @@ class Composition {
     const inputs = this.body.inputs.map((name) => named(operand(name)));
     const outputs = this.body.outputs.map((name) => named(operand(name)));
     const keys = factors.get(STREAMED);
-    // The gradient of a bias has both factors, and a rank would hold columns of it from all blocks.
+    // The gradient of a bias has both factors, and a rank would hold columns of it from all chunks.
     const isSum = !outputs.some((dims) => [STREAMED, BESIDE].every((name) => dims.flat().includes(name)));
     const isRowwise = keys?.kind !== 'expanded' || rowwiseAttention(this.body) !== null;
     if (keys && keys.kind === STREAMS[kind] && isSum && isRowwise) factors.set(STREAMED, { ...keys, streams: true });

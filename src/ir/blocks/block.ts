@@ -6,13 +6,11 @@
  * that devices have for it. Its semantics are those of its body: the computation does not change.
  */
 import type { Attributes, Node } from '../graph.js';
-import type { OperatorFamily } from '../operator.js';
+import type { BlockKind, OperatorFamily } from '../operator.js';
 
 /** What a kind of block is, beside its body. */
 interface BlockFacts {
   readonly family: OperatorFamily;
-  /** Operators of ONNX and of com.microsoft that are such a block by themselves. */
-  readonly operators?: readonly string[];
   /**
    * Names of its factors, by operand (results after operands, `-1` the first result): those of its dimensions, from the last one
    * back. Dimensions in front of those named are `b` and, further out, numbered. Kinds without names have a0, a1, … as
@@ -21,37 +19,22 @@ interface BlockFacts {
   readonly factors?: Readonly<Record<number, readonly string[]>>;
 }
 
-const KINDS = {
+/** All that other files know of a kind. */
+export const BLOCK_KINDS: Readonly<Record<BlockKind, BlockFacts>> = {
   Attention: {
     family: 'attention',
-    operators: ['Attention', 'MultiHeadAttention', 'GroupQueryAttention'],
     factors: { [-1]: ['f', 's', 'h'], 0: ['e', 's', 'h'], 2: ['f', 't', 'h'] },
   },
-  LayerNormalization: {
-    family: 'normalisation',
-    operators: ['LayerNormalization', 'SkipLayerNormalization'],
-    factors: { 0: ['d', 's'] },
-  },
-  RMSNormalization: {
-    family: 'normalisation',
-    operators: ['RMSNormalization', 'SimplifiedLayerNormalization', 'SkipSimplifiedLayerNormalization'],
-    factors: { 0: ['d', 's'] },
-  },
-  BatchNormalization: { family: 'normalisation', operators: ['BatchNormalization'] },
-  Gelu: { family: 'elementwise', operators: ['Gelu', 'FastGelu', 'BiasGelu'], factors: { 0: ['n', 's'] } },
+  LayerNormalization: { family: 'normalisation', factors: { 0: ['d', 's'] } },
+  RMSNormalization: { family: 'normalisation', factors: { 0: ['d', 's'] } },
+  BatchNormalization: { family: 'normalisation' },
+  Gelu: { family: 'elementwise', factors: { 0: ['n', 's'] } },
   SwiGLU: { family: 'elementwise', factors: { 0: ['n', 's'] } },
-  RotaryEmbedding: { family: 'elementwise', operators: ['RotaryEmbedding'], factors: { 0: ['e'] } },
-  CrossEntropy: { family: 'loss', operators: ['SoftmaxCrossEntropyLoss'], factors: { 0: ['v', 's'] } },
-  /** Rounds a result to values that a narrower type can hold (autodiff/held-in-float32.ts). */
+  RotaryEmbedding: { family: 'elementwise', factors: { 0: ['e'] } },
+  CrossEntropy: { family: 'loss', factors: { 0: ['v', 's'] } },
   Rounding: { family: 'elementwise' },
-  /** An optimizer's update of a weight and its moments from the gradient (autodiff/append-optimizer.ts). */
   OptimizerUpdate: { family: 'elementwise' },
-} as const satisfies Readonly<Record<string, BlockFacts>>;
-
-export type BlockKind = keyof typeof KINDS;
-
-/** All that other files know of a kind. */
-export const BLOCK_KINDS: Readonly<Record<BlockKind, BlockFacts>> = KINDS;
+};
 
 /**
  * The domain of block nodes; their operator is the kind, or the kind and `Gradient`: a block's gradient is a block as well,

@@ -8,6 +8,7 @@
  * A property that cannot be derived counts as false.
  */
 import type { Node } from '../graph.js';
+import { madeOnce } from '../remembered.js';
 import { softmaxInside } from './attention.js';
 import {
   type GraphIndex,
@@ -16,7 +17,6 @@ import {
   isOp,
   makerOf,
   operandOf,
-  readersOf,
   scalarOf,
   shapeOf,
   typeIn,
@@ -52,7 +52,7 @@ export function masksOf({ inputs, body }: Node): readonly Mask[] {
   const sink = softmaxInside(body)?.sink?.tensor;
   return inputs.slice(3).flatMap((tensor) => {
     if (tensor === null || tensor === sink) return [];
-    const [reader, ...others] = readersOf(inside, tensor);
+    const [reader, ...others] = inside.readers.get(tensor) ?? [];
     if (!reader || others.length > 0) return [{ tensor, sense: null }];
     if (isOp(reader, 'Add')) return [{ tensor, sense: 'shows' as const }];
     const isCondition = isOp(reader, 'Where') && operandOf(reader) === tensor;
@@ -107,12 +107,9 @@ const CAUSAL: KnownMasks = new WeakMap();
 const SHOWING_ITSELF: KnownMasks = new WeakMap();
 
 function holdsOnce(known: KnownMasks, index: GraphIndex, mask: Mask, property: Property): boolean {
-  const ofGraph = known.get(index) ?? new Map<string, boolean>();
-  known.set(index, ofGraph);
+  const ofGraph = madeOnce(known, index, () => new Map<string, boolean>());
   const key = `${mask.sense} ${mask.tensor}`;
-  const answer = ofGraph.get(key) ?? holds(index, mask, MOST_STEPS, property);
-  ofGraph.set(key, answer);
-  return answer;
+  return madeOnce(ofGraph, key, () => holds(index, mask, MOST_STEPS, property));
 }
 
 function holds(index: GraphIndex, { tensor, sense }: Mask, steps: number, property: Property): boolean {

@@ -2,7 +2,8 @@
  * @file Names for a block's factors, as the field has them: an attention's are b, h, s, t, e, f.
  */
 import type { Graph } from '../graph.js';
-import { BLOCK_KINDS, type BlockKind } from './block.js';
+import type { BlockKind } from '../operator.js';
+import { BLOCK_KINDS } from './block.js';
 
 /**
  * Every atom's name, unique in the block. Parts of one dimension beyond the first take the letter that follows heads (`g`)

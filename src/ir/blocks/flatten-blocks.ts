@@ -2,7 +2,7 @@
  * @file A graph with its blocks replaced by their bodies: for the ONNX writer, and for code that looks for single operators.
  */
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
-import type { BlockKind } from './block.js';
+import type { BlockKind } from '../operator.js';
 
 /**
  * The graph without blocks (without those of one kind where it is given); the same graph where it has none. A body's tensors

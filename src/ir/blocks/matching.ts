@@ -16,15 +16,17 @@ import {
   type TensorType,
   typeOf,
 } from '../graph.js';
+import { type Makers, makersOf, type Readers, readersOf } from '../makers-and-readers.js';
+import type { BlockKind } from '../operator.js';
 import { numbersOf } from '../ops/constants.js';
-import type { BlockKind, BlockMatch } from './block.js';
+import type { BlockMatch } from './block.js';
 
 /** A graph with the maps that all matchers use. Built once per graph. */
 export interface GraphIndex {
   readonly graph: Graph;
-  readonly makers: ReadonlyMap<string, Node>;
+  readonly makers: Makers<Node>;
   /** The nodes that read a tensor, each once. */
-  readonly readers: ReadonlyMap<string, readonly Node[]>;
+  readonly readers: Readers<Node>;
   readonly positions: ReadonlyMap<Node, number>;
   readonly outputs: ReadonlySet<string>;
 }
@@ -41,20 +43,9 @@ export interface DraftMatch {
 
 /** Indexes a graph; linear in its nodes. */
 export function indexGraph(graph: Graph): GraphIndex {
-  const makers = new Map<string, Node>();
-  const readers = new Map<string, Node[]>();
-  const positions = new Map<Node, number>();
-  for (const [position, node] of graph.nodes.entries()) {
-    positions.set(node, position);
-    for (const output of node.outputs) if (output !== null) makers.set(output, node);
-    for (const input of new Set(node.inputs)) {
-      if (input === null) continue;
-      const known = readers.get(input);
-      if (known) known.push(node);
-      else readers.set(input, [node]);
-    }
-  }
-  return { graph, makers, readers, positions, outputs: new Set(graph.outputs) };
+  const { nodes } = graph;
+  const positions = new Map(nodes.map((node, position) => [node, position]));
+  return { graph, makers: makersOf(nodes), readers: readersOf(nodes), positions, outputs: new Set(graph.outputs) };
 }
 
 /** Whether a node is one of these operators of ONNX's own domain. */
@@ -69,20 +60,16 @@ export function makerOf(index: GraphIndex, tensor: string | null | undefined, ..
   return (ops.length === 0 ? node.domain === '' && node.body === null : isOp(node, ...ops)) ? node : null;
 }
 
-export function readersOf(index: GraphIndex, tensor: string): readonly Node[] {
-  return index.readers.get(tensor) ?? [];
-}
-
 /** The one node that reads `tensor`; null where there are more or none, or if the tensor is an output of the graph. */
 export function soleReader(index: GraphIndex, tensor: string | null | undefined): Node | null {
   if (!tensor || index.outputs.has(tensor)) return null;
-  const [reader, another] = readersOf(index, tensor);
+  const [reader, another] = index.readers.get(tensor) ?? [];
   return reader && !another ? reader : null;
 }
 
 /** Whether nothing but `nodes` reads `tensor`. */
 export function readOnlyBy(index: GraphIndex, tensor: string, nodes: ReadonlySet<Node>): boolean {
-  return !index.outputs.has(tensor) && readersOf(index, tensor).every((reader) => nodes.has(reader));
+  return !index.outputs.has(tensor) && (index.readers.get(tensor) ?? []).every((reader) => nodes.has(reader));
 }
 
 /** An operand, the first by default; nodes of a graph have every operand that their operator requires. */

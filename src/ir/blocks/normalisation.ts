@@ -25,7 +25,6 @@ import {
   numbersAttribute,
   operandOf,
   otherOperand,
-  readersOf,
   readOnlyBy,
   resultOf,
   scalarOf,
@@ -135,7 +134,7 @@ function foldedForm(
   const scale = scaling && isOp(scaling, 'Mul') ? otherOperand(scaling, root.tensor) : null;
   if (!scaling || !scale || !isVector(index, scale, shape)) return null;
   const factor = resultOf(scaling);
-  const products = readersOf(index, factor).filter((reader) => isOp(reader, 'Mul'));
+  const products = (index.readers.get(factor) ?? []).filter((reader) => isOp(reader, 'Mul'));
   const whole = products.find((product) => otherOperand(product, factor) === data);
   const shift = products.find((product) => product !== whole);
   const mean = shift && makerOf(index, otherOperand(shift, factor), 'ReduceMean');

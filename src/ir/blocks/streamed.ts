@@ -1,14 +1,14 @@
 /**
- * @file A recognised attention whose keys and values arrive in blocks, one after the other. Each of them is processed by the
- * attention's own body at the sizes of one block. Every row of scores keeps a maximum, a sum and a result that is not divided yet
+ * @file A recognised attention whose keys and values arrive in chunks, one after the other. Each of them is processed by the
+ * attention's own body at the sizes of one chunk. Every row of scores keeps a maximum, a sum and a result that is not divided yet
  * (online softmax: Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022; over ranks: ring attention, Liu et al. 2023):
  *
- *     S = scores of the block    m' = max(m, max S)    E = exp(S − m')    a = exp(m − m')
+ *     S = scores of the chunk    m' = max(m, max S)    E = exp(S − m')    a = exp(m − m')
  *     l' = a·l + Σ E             O' = a·O + E·V        at the end: result = O / l,  row_max = m,  row_share = 1 / l
  *
  * With a sink a row begins with m = sink and l = exp(sink − m').
  *
- * A gradient does not need this: given row_max and row_share it only sums over keys and over queries, block by block.
+ * A gradient does not need this: given row_max and row_share it only sums over keys and over queries, chunk by chunk.
  */
 
 import { type DType, onnxOfDtype } from '../dtype.js';
@@ -16,13 +16,13 @@ import type { TensorFactors } from '../factor-rule.js';
 import type { Attributes, Graph, Node, Weight } from '../graph.js';
 import { needed } from '../needed.js';
 import type { Expansion, Streamed } from '../operator.js';
-import { constant } from '../ops/constants.js';
+import { constant, constantWeight } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
 import { type RowwiseAttention, rowwiseAttention } from './attention.js';
 import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 
-/** The attention on one block of keys, with its attributes at the sizes that the factors have then. */
-export function streamedBlock(
+/** The attention on one chunk of keys, with its attributes at the sizes that the factors have then. */
+export function streamedChunk(
   kind: string,
   whole: Graph,
   rule: BlockRule,
@@ -32,13 +32,13 @@ export function streamedBlock(
   const body = resizedBody(whole, rule, size, find);
   if (kind.endsWith('Gradient')) return { first: expansionOf(body, rule.dims), online: null };
   const core = rowwiseAttention(body);
-  if (!core) throw new Error(`${body.name} has no form for keys that arrive in blocks`);
-  const online = (continues: boolean) => onlineBlock(body, rule.dims, core, { continues, isPadded });
+  if (!core) throw new Error(`${body.name} has no form for keys that arrive in chunks`);
+  const online = (continues: boolean) => onlineChunk(body, rule.dims, core, { continues, isPadded });
   const rows = rowsOf(rule.dims, core);
   const scores = rule.dims.get(core.softmax.scores) ?? [];
   const there = isPadded ? scores.map((names, axis) => (axis === core.softmax.axis ? names : [])) : null;
   const kept = [rule.dims.get(body.outputs[0] ?? '') ?? [], rows, rows];
-  return { first: online(false), online: { next: online(true), end: endOfBlocks(body, rule.dims, core), there, kept } };
+  return { first: online(false), online: { next: online(true), end: endOfChunks(body, rule.dims, core), there, kept } };
 }
 
 type BlockDims = BlockRule['dims'];
@@ -60,11 +60,11 @@ const RESULT = 'streamed/result';
 const MAX = 'streamed/max';
 const SUM = 'streamed/sum';
 
-/** Which keys of a block exist, where blocks are padded. */
+/** Which keys of a chunk exist, where chunks are padded. */
 const THERE = 'streamed/there';
 
 /** Writes operators after those of a body. */
-class BlockWriter {
+class BodyWriter {
   readonly made: Node[] = [];
   readonly weights: Map<string, Weight>;
   readonly dims: Map<string, readonly (readonly string[])[]>;
@@ -80,7 +80,7 @@ class BlockWriter {
     this.dtypes = new Map([...body.tensors].map(([name, { dtype }]) => [name, dtype] as const));
   }
 
-  /** Declares the state that rows keep from block to block, in its types. */
+  /** Declares the state that rows keep from chunk to chunk, in its types. */
   runningState({ softmax }: RowwiseAttention): { readonly type: DType; readonly own: DType } {
     const own = this.dtypeOf(softmax.scores);
     const type = summationType(own);
@@ -108,8 +108,7 @@ class BlockWriter {
 
   number(dtype: DType, value: number): string {
     const name = `streamed/number/${dtype}/${value}`;
-    const { data } = constant(dtype, [value], []);
-    this.weights.set(name, { dtype, shape: [], role: 'constant', source: { kind: 'inline', data } });
+    this.weights.set(name, constantWeight(constant(dtype, [value])));
     return name;
   }
 
@@ -119,17 +118,12 @@ class BlockWriter {
 
   /** The operators that lead to the given results, as an expansion. */
   expansion(inputs: readonly string[], outputs: readonly string[]): Expansion {
-    const nodes = needed(
-      this.made,
-      outputs,
-      (node) => node.inputs,
-      (node) => node.outputs,
-    );
+    const nodes = needed(this.made, outputs);
     return expansionOf({ ...this.body, nodes, weights: this.weights, inputs, outputs }, this.dims);
   }
 }
 
-function onlineBlock(
+function onlineChunk(
   body: Graph,
   known: BlockDims,
   core: RowwiseAttention,
@@ -137,7 +131,7 @@ function onlineBlock(
 ): Expansion {
   const { nodes, softmax } = core;
   const [resultName = ''] = body.outputs;
-  const write = new BlockWriter(body, known, nodes[0] as Node);
+  const write = new BodyWriter(body, known, nodes[0] as Node);
   const { made, dims } = write;
   const add = write.add.bind(write);
   const { type, own } = write.runningState(core);
@@ -150,9 +144,9 @@ function onlineBlock(
     ? add('Where', [THERE, softmax.scores, write.number(own, Number.NEGATIVE_INFINITY)], own, scores)
     : softmax.scores;
   const highest = add('ReduceMax', [seen], own, rows, alongRow);
-  // A row that sees none of the block's keys would otherwise compute −∞ − −∞.
+  // A row that sees none of the chunk's keys would otherwise compute −∞ − −∞.
   const lowest = write.number(own, LOWEST[own] ?? -Number.MAX_VALUE);
-  // A sink is one term of a row, whichever rank has its keys: it is added in the row's first block.
+  // A sink is one term of a row, whichever rank has its keys: it is added in the row's first chunk.
   const sink = continues ? null : (softmax.sink?.tensor ?? null);
   const max = add('Max', [highest, continues ? MAX : (sink ?? lowest)], own, rows);
   const power = (name: string, along: TensorFactors): string =>
@@ -160,22 +154,22 @@ function onlineBlock(
   const powers = power(seen, scores);
   const weighted = write.cast(powers, write.dtypeOf(softmax.probabilities), scores);
   const inPlace = (name: string | null) => (name === softmax.probabilities ? weighted : name);
-  const blockSum = add('ReduceSum', [powers], type, rows, alongRow);
+  const chunkSum = add('ReduceSum', [powers], type, rows, alongRow);
   made.push(...nodes.slice(end + 1).map((node) => ({ ...node, inputs: node.inputs.map(inPlace) })));
   const decay = continues ? power(MAX, rows) : null;
   const joined = (name: string, before: string, along: TensorFactors): string =>
     decay === null ? name : add('Add', [add('Mul', [before, decay], type, along), name], type, along);
-  const seenSum = sink === null ? blockSum : add('Add', [blockSum, power(sink, rows)], type, rows);
+  const seenSum = sink === null ? chunkSum : add('Add', [chunkSum, power(sink, rows)], type, rows);
   const sum = joined(seenSum, SUM, rows);
   const result = joined(write.cast(resultName, type, results), RESULT, results);
   const inputs = [...body.inputs, ...(isPadded ? [THERE] : []), ...(continues ? [RESULT, MAX, SUM] : [])];
   return write.expansion(inputs, [result, max, sum]);
 }
 
-/** The results, from the state of the rows after the last block. */
-function endOfBlocks(body: Graph, known: BlockDims, core: RowwiseAttention): Expansion {
+/** The results, from the state of the rows after the last chunk. */
+function endOfChunks(body: Graph, known: BlockDims, core: RowwiseAttention): Expansion {
   const [resultName = '', , shareName] = body.outputs;
-  const write = new BlockWriter(body, known, core.nodes[0] as Node);
+  const write = new BodyWriter(body, known, core.nodes[0] as Node);
   const { type, own } = write.runningState(core);
   const [rows, results] = [rowsOf(known, core), known.get(resultName) ?? []];
   const divided = write.add('Div', [RESULT, SUM], type, results);

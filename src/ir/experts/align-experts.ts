@@ -6,6 +6,7 @@
  */
 import { isFloating } from '../dtype.js';
 import type { Graph, Node, Weight } from '../graph.js';
+import { type Makers, makersOf, type Readers } from '../makers-and-readers.js';
 import { attributesKey } from '../passes/attributes-key.js';
 
 /** The tensors in one place of every expert. */
@@ -27,10 +28,10 @@ const MOST_OPERATORS = 64;
 
 /** Follows results of one graph. */
 export class Alignment {
-  private readonly makers: ReadonlyMap<string | null, Node>;
+  private readonly makers: Makers<Node>;
 
   constructor(private readonly graph: Graph) {
-    this.makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+    this.makers = makersOf(graph.nodes);
   }
 
   maker(tensor: string): Node | undefined {
@@ -94,7 +95,7 @@ export class Alignment {
   }
 
   /** Whether only the nodes themselves read their results, the last results excepted. */
-  isClosed(nodes: readonly AlignedNode[], results: ReadonlySet<string>, readers: Readers): boolean {
+  isClosed(nodes: readonly AlignedNode[], results: ReadonlySet<string>, readers: Readers<Node>): boolean {
     const own = new Set(nodes.flatMap((each) => each.nodes));
     const outputs = new Set(this.graph.outputs);
     return [...own].every((node) =>
@@ -106,21 +107,6 @@ export class Alignment {
       ),
     );
   }
-}
-
-/** By tensor: the nodes that read it. */
-export type Readers = ReadonlyMap<string, readonly Node[]>;
-
-export function readingNodes({ nodes }: Graph): Readers {
-  const found = new Map<string, Node[]>();
-  for (const node of nodes)
-    for (const input of new Set(node.inputs)) {
-      if (input === null) continue;
-      const list = found.get(input);
-      if (list) list.push(node);
-      else found.set(input, [node]);
-    }
-  return found;
 }
 
 function isLike(one: Node, other: Node): boolean {

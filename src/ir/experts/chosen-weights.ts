@@ -6,6 +6,7 @@
  */
 import { isFloating } from '../dtype.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
+import type { Makers } from '../makers-and-readers.js';
 import { ruleOf, viewOf } from '../view.js';
 import { plainRoles, type RoleDims, rolesBehind } from './roles.js';
 
@@ -26,7 +27,7 @@ const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Squeeze', 'Unsqueeze', '
 /** Gathered weights by the result of the Gather. Weights have features after the dimension of experts. */
 export function chosenWeights(
   graph: Graph,
-  makers: ReadonlyMap<string | null, Node>,
+  makers: Makers<Node>,
   constant: ReadonlySet<string>,
 ): ReadonlyMap<string, ChosenWeights> {
   const found = new Map<string, ChosenWeights>();

@@ -21,7 +21,7 @@ import { constant } from '../ops/constants.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 import type { Dispatch } from './dispatches.js';
 import { ExpertWriter } from './expert-writer.js';
-import { type ExpertBlock, findExperts } from './find-experts.js';
+import { type ExpertMixture, findExperts } from './find-experts.js';
 import { chosenPerToken } from './routers.js';
 import { samplesIn } from './samples.js';
 
@@ -58,21 +58,28 @@ export function dispatchExperts(
   const layers: Dispatched[] = [];
   const made = new Map<Node, readonly Node[]>();
   const gone = new Set<Node>();
-  for (const block of findExperts(graph)) {
-    const chosen = block.choice === null ? chosenPerToken(graph, block) : null;
-    const samples = samplesOf(block.root);
+  for (const mixture of findExperts(graph)) {
+    const chosen = mixture.choice === null ? chosenPerToken(graph, mixture) : null;
+    const samples = samplesOf(mixture.root);
     // Samples of one token have no capacity to share.
     if (chosen === null || !samples || samples.tokens === 1) continue;
     const { groups, tokens } = samples;
-    const share = ((capacityFactor ?? block.experts) * chosen * tokens) / block.experts;
+    const share = ((capacityFactor ?? mixture.experts) * chosen * tokens) / mixture.experts;
     const capacity = Math.max(1, Math.min(tokens, Math.ceil(share - 1e-9)));
-    const layer = new DispatchLayer(graph, write, block, { groups, tokens, capacity }, dispatch);
+    const layer = new DispatchLayer(graph, write, mixture, { groups, tokens, capacity }, dispatch);
     const counts = layer.layer();
-    made.set(block.end, write.take());
-    for (const node of block.nodes) gone.add(node);
-    for (const tensor of block.tensors) write.tensors.delete(tensor);
-    const { module } = block.end;
-    layers.push({ name: module.join('.') || block.end.name, experts: block.experts, chosen, tokens, capacity, counts });
+    made.set(mixture.end, write.take());
+    for (const node of mixture.nodes) gone.add(node);
+    for (const tensor of mixture.tensors) write.tensors.delete(tensor);
+    const { module } = mixture.end;
+    layers.push({
+      name: module.join('.') || mixture.end.name,
+      experts: mixture.experts,
+      chosen,
+      tokens,
+      capacity,
+      counts,
+    });
   }
   if (layers.length === 0)
     throw new AutoparError(
@@ -85,12 +92,7 @@ export function dispatchExperts(
   const nodes = graph.nodes.flatMap((node) => made.get(node) ?? (gone.has(node) ? [] : [node]));
   const outputs = [...graph.outputs, ...layers.map(({ counts }) => counts)];
   // Copies of tokens and of gates have no reader any more.
-  const read = needed(
-    nodes,
-    outputs,
-    (node) => node.inputs,
-    (node) => node.outputs,
-  );
+  const read = needed(nodes, outputs);
   return { graph: { ...write.graph(read), outputs }, layers };
 }
 
@@ -107,19 +109,19 @@ class DispatchLayer {
   constructor(
     private readonly graph: Graph,
     writer: ForwardWriter,
-    private readonly block: ExpertBlock,
+    private readonly mixture: ExpertMixture,
     private readonly sizes: DispatchSizes,
     private readonly dispatch: Dispatch,
   ) {
-    this.write = new ExpertWriter(graph, writer, block, 'dispatch');
+    this.write = new ExpertWriter(graph, writer, mixture, 'dispatch');
   }
 
   /** Returns the name of the counts. */
   layer(): string {
     const { write } = this;
-    const { experts, end } = this.block;
+    const { experts, end } = this.mixture;
     const { groups, tokens, capacity } = this.sizes;
-    const root = write.typeOf(this.block.root);
+    const root = write.typeOf(this.mixture.root);
     const width = root.shape.at(-1) ?? 1;
     const slots = experts * capacity;
     const gate = write.reshape(write.gate(), [groups, tokens, experts]);
@@ -136,7 +138,7 @@ class DispatchLayer {
     const places = write.addAll('TopK', [key], { k: [capacity], axis: 1, largest: 1, sorted: 1 }, 2)[1] ?? '';
     const flat = this.perExpert(places);
     const column = write.add('Unsqueeze', [flat], { axes: [2] });
-    const rows = write.add('GatherND', [write.reshape(this.block.root, [groups, tokens, width]), column], {
+    const rows = write.add('GatherND', [write.reshape(this.mixture.root, [groups, tokens, width]), column], {
       batch_dims: 1,
     });
     const shares = write.add('Unsqueeze', [this.shares(gate, flat)], { axes: [2] });
@@ -170,7 +172,7 @@ class DispatchLayer {
    * the router's.
    */
   private perExpert(places: string): string {
-    const { experts } = this.block;
+    const { experts } = this.mixture;
     const { groups, capacity } = this.sizes;
     const from = Array.from(
       { length: experts * capacity },
@@ -183,7 +185,7 @@ class DispatchLayer {
   /** The gate of each slot's token, [g, slots]: zero for a slot that no token fills. */
   private shares(gate: string, flat: string): string {
     const { write } = this;
-    const { experts } = this.block;
+    const { experts } = this.mixture;
     const { groups, tokens, capacity } = this.sizes;
     const all = write.reshape(gate, [groups, tokens * experts]);
     const own = Array.from({ length: experts * capacity }, (_, slot) => Math.floor(slot / capacity));
@@ -195,7 +197,7 @@ class DispatchLayer {
 
   /** [g, experts · capacity, width] → [experts, g · capacity, width]. */
   private toExperts(rows: string, width: number): string {
-    const { experts } = this.block;
+    const { experts } = this.mixture;
     const { groups, capacity } = this.sizes;
     const apart = this.write.reshape(rows, [groups, experts, capacity, width]);
     const transposed = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });
@@ -203,7 +205,7 @@ class DispatchLayer {
   }
 
   private toTokens(rows: string, width: number): string {
-    const { experts } = this.block;
+    const { experts } = this.mixture;
     const { groups, capacity } = this.sizes;
     const apart = this.write.reshape(rows, [experts, groups, capacity, width]);
     const transposed = this.write.add('Transpose', [apart], { perm: [1, 0, 2, 3] });

@@ -2,8 +2,9 @@
  * @file ONNX Runtime's mixtures of experts in one operator as plain ones, in which every token goes through every expert: the
  * form that dispatch recognises. Its weights [experts, rows, columns] can be sharded over experts then.
  */
-import { inPlaceOf } from '../autodiff/in-place-of.js';
+
 import type { Graph, TensorType, Weight } from '../graph.js';
+import { inPlaceOf } from '../in-place-of.js';
 import { expertEntries, plainExpertsForm } from '../ops/experts.js';
 import { viewOf } from '../view.js';
 

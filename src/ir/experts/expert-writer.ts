@@ -6,12 +6,12 @@ import { type Attributes, type ConstantTensor, type Graph, type Node, type Tenso
 import { constant } from '../ops/constants.js';
 import type { ForwardWriter, Neighbourhood } from '../passes/forward-writer.js';
 import { ruleOf, viewOf } from '../view.js';
-import type { ExpertBlock, ExpertStep } from './find-experts.js';
+import type { ExpertMixture, ExpertStep } from './find-experts.js';
 import { type RoleDims, roleList } from './roles.js';
 
-/** Writes in place of one block; names are `first operator/purpose/…`. */
+/** Writes in place of one mixture; names are `first operator/purpose/…`. */
 export class ExpertWriter {
-  /** Tensors of the block as [experts, rows, features]. */
+  /** Tensors of the mixture as [experts, rows, features]. */
   private readonly canonical = new Map<string, string>();
   /** Weights [experts, rows, columns] from which chosen ones are gathered, by the gathered tensor. */
   private readonly stacks = new Map<string, string>();
@@ -21,24 +21,24 @@ export class ExpertWriter {
   constructor(
     private readonly graph: Graph,
     private readonly writer: ForwardWriter,
-    private readonly block: ExpertBlock,
+    private readonly mixture: ExpertMixture,
     purpose: string,
   ) {
-    const matmul = block.steps.find(({ kind }) => kind === 'matmul');
-    this.place = { module: block.end.module, layer: block.end.layer };
-    this.prefix = `${matmul?.node.name ?? block.end.name}/${purpose}`;
+    const matmul = mixture.steps.find(({ kind }) => kind === 'matmul');
+    this.place = { module: mixture.end.module, layer: mixture.end.layer };
+    this.prefix = `${matmul?.node.name ?? mixture.end.name}/${purpose}`;
   }
 
   /** The tensor that the gate weights, [experts, rows, features], from tokens as [experts or 1, rows, features]. */
   results(tokens: string): string {
-    this.canonical.set(this.block.root, tokens);
-    for (const step of this.block.steps) this.step(step);
-    return this.canonical.get(this.block.weighted) ?? '';
+    this.canonical.set(this.mixture.root, tokens);
+    for (const step of this.mixture.steps) this.step(step);
+    return this.canonical.get(this.mixture.weighted) ?? '';
   }
 
   /** The gate with experts as its last dimension. */
   gate(): string {
-    const { tensor, roles } = this.block.gate;
+    const { tensor, roles } = this.mixture.gate;
     const parts = roleList(roles);
     const at = parts.indexOf('expert');
     if (at < 0 || at === parts.length - 1) return tensor;
@@ -73,7 +73,7 @@ export class ExpertWriter {
     return this.writer.addAll(`${this.prefix}/${op}`, this.place, op, inputs, attributes, '', count);
   }
 
-  /** As `add`, for a result of the block. */
+  /** As `add`, for a result of the mixture. */
   into(result: string, op: string, inputs: readonly string[], attributes: Attributes): void {
     this.writer.into(result, this.place, op, inputs, attributes);
   }
@@ -83,7 +83,7 @@ export class ExpertWriter {
   }
 
   private step({ node, kind, operands }: ExpertStep): void {
-    const root = this.canonical.get(this.block.root) ?? '';
+    const root = this.canonical.get(this.mixture.root) ?? '';
     const inside = (index: number) => this.canonical.get(node.inputs[index] ?? '') ?? root;
     const [result] = node.outputs;
     if (kind === 'weights') {

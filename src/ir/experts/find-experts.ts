@@ -10,6 +10,8 @@
  */
 import { isFloating } from '../dtype.js';
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
+import { appendTo } from '../group-by.js';
+import { type Makers, makersOf } from '../makers-and-readers.js';
 import { weightTensors } from '../of-weights.js';
 import { entryOf } from '../ops/index.js';
 import { ruleOf, viewOf } from '../view.js';
@@ -33,7 +35,7 @@ export interface ExpertStep {
   readonly operands: readonly (RoleDims | null)[];
 }
 
-export interface ExpertBlock {
+export interface ExpertMixture {
   readonly experts: number;
   /** Where weights are gathered: the experts of each token, [..., chosen]; null where every token goes through every expert. */
   readonly choice: string | null;
@@ -46,7 +48,7 @@ export interface ExpertBlock {
   readonly weighted: string;
   /** The last operator, whose result is the root's tokens after the experts. */
   readonly end: Node;
-  /** All operators of the block. */
+  /** All operators of the mixture. */
   readonly nodes: ReadonlySet<Node>;
   readonly tensors: ReadonlySet<string>;
 }
@@ -58,15 +60,15 @@ const MOVES: ReadonlySet<string> = new Set([
 const IN_ORDER: ReadonlySet<string> = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity']);
 const CUTS: ReadonlySet<string> = new Set(['Split', 'Slice']);
 
-/** The blocks of a graph, in its order. */
-export function findExperts(graph: Graph): readonly ExpertBlock[] {
+/** The mixtures of experts of a graph, in its order. */
+export function findExperts(graph: Graph): readonly ExpertMixture[] {
   const weights = expertWeights(graph);
   const seeds = new Map<string, Seed[]>();
   for (const node of graph.nodes) {
     const seed = seedOf(graph, node, weights);
-    if (seed) seeds.set(seed.root, [...(seeds.get(seed.root) ?? []), seed]);
+    if (seed) appendTo(seeds, seed.root, seed);
   }
-  return [...seeds.values()].flatMap((group) => new ExpertWalk(graph, weights, group).block() ?? []);
+  return [...seeds.values()].flatMap((group) => new ExpertWalk(graph, weights, group).mixture() ?? []);
 }
 
 /** The numbers of experts in matmuls that have a matrix for each expert. */
@@ -76,7 +78,7 @@ export function expertCounts(graph: Graph): ReadonlySet<number> {
 }
 
 interface ExpertWeights {
-  readonly makers: Makers;
+  readonly makers: Makers<Node>;
   /** Weights, and tensors that are computed from weights alone. */
   readonly constant: ReadonlySet<string>;
   /** Weights gathered from them, by the result. */
@@ -84,7 +86,7 @@ interface ExpertWeights {
 }
 
 function expertWeights(graph: Graph): ExpertWeights {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const makers = makersOf(graph.nodes);
   // State that is not a weight (a cache) has no matrix for each expert.
   const constant = weightTensors({ ...graph, state: [] });
   return { makers, constant, chosen: chosenWeights(graph, makers, constant) };
@@ -97,8 +99,6 @@ interface Seed extends ExpertMatrices {
   /** The roles of its operands, by their places; null for its weights. */
   readonly operands: readonly (RoleDims | null)[];
 }
-
-type Makers = ReadonlyMap<string | null, Node>;
 
 /** The matrices of a matmul. */
 interface ExpertMatrices {
@@ -170,7 +170,7 @@ class ExpertWalk {
   private readonly inside = new Map<string, RoleDims>();
   private readonly steps: ExpertStep[] = [];
   private readonly nodes = new Set<Node>();
-  private gate: ExpertBlock['gate'] | null = null;
+  private gate: ExpertMixture['gate'] | null = null;
   private weighted: string | null = null;
   private readonly seeds: ReadonlyMap<Node, Seed>;
   private readonly copies: number;
@@ -184,8 +184,8 @@ class ExpertWalk {
     this.copies = group[0]?.copies ?? 1;
   }
 
-  /** The block; null where a tensor inside is read by an operator that does not treat tokens and experts separately. */
-  block(): ExpertBlock | null {
+  /** The mixture; null where a tensor inside is read by an operator that does not treat tokens and experts separately. */
+  mixture(): ExpertMixture | null {
     const { group } = this;
     const [first] = group;
     if (!first || group.some(({ experts, choice }) => experts !== first.experts || choice !== first.choice))

@@ -4,7 +4,7 @@
  *     ((0 + y₀ · g₀) + y₁ · g₁) + where(m₂, y₂, 0) + …        y [..., width], g and m [..., 1]
  */
 import { type Graph, type Node, typeOf } from '../graph.js';
-import type { Readers } from './align-experts.js';
+import { type Makers, makersOf, type Readers } from '../makers-and-readers.js';
 
 /** A factor of a term's result, or a mask of the rows in which the result counts. */
 interface Gate {
@@ -29,8 +29,8 @@ export interface GatedSum {
 }
 
 /** Sums with several such terms. */
-export function sumsOf(graph: Graph, readers: Readers): readonly GatedSum[] {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+export function sumsOf(graph: Graph, readers: Readers<Node>): readonly GatedSum[] {
+  const makers = makersOf(graph.nodes);
   const outputs = new Set(graph.outputs);
   const isOnce = (tensor: string) => readers.get(tensor)?.length === 1 && !outputs.has(tensor);
   const isSum = (node: Node) =>
@@ -67,13 +67,13 @@ function shapeOf(graph: Graph, tensor: string): string {
 /** A tensor without its gates; null where it has none. */
 function termOf(
   graph: Graph,
-  makers: ReadonlyMap<string | null, Node>,
+  makers: Makers<Node>,
   isOnce: (tensor: string) => boolean,
   tensor: string,
 ): GatedTerm | null {
   const { shape } = typeOf(graph, tensor);
-  const gateShape = shape.with(-1, 1).join();
   if (shape.length < 2 || (shape.at(-1) ?? 1) < 2) return null;
+  const gateShape = shape.with(-1, 1).join();
   const gates: Gate[] = [];
   let at = tensor;
   for (let maker = makers.get(at); maker && isOnce(at); maker = makers.get(at)) {
@@ -96,7 +96,7 @@ function termOf(
 }
 
 /** Whether all elements are zero, as the first summand of a loop is. */
-function isZero(graph: Graph, makers: ReadonlyMap<string | null, Node>, tensor: string): boolean {
+function isZero(graph: Graph, makers: Makers<Node>, tensor: string): boolean {
   const weight = graph.weights.get(tensor);
   if (weight) {
     const { source } = weight;

@@ -7,12 +7,11 @@
  */
 import type { FactorRule } from '../factor-rule.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
-import { needed } from '../needed.js';
+import { makersOf, readersOf } from '../makers-and-readers.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 import { ruleOf, viewOf } from '../view.js';
-import { readingNodes } from './align-experts.js';
 import { expertCounts } from './find-experts.js';
 
 /** The graph with sums over experts in place of gathered results; the graph itself if none. */
@@ -41,16 +40,7 @@ export function sumGathered(graph: Graph): Graph {
     made.set(sum ?? product, writer.take());
   }
   if (made.size === 0) return graph;
-  const read = needed(
-    graph.nodes.flatMap((node) => made.get(node) ?? [node]),
-    graph.outputs,
-    (node) => node.inputs,
-    (node) => node.outputs,
-  );
-  const kept = new Set(read.flatMap(({ outputs }) => outputs));
-  for (const output of graph.nodes.flatMap((node) => node.outputs))
-    if (output !== null && !kept.has(output)) writer.tensors.delete(output);
-  return writer.graph(read);
+  return writer.neededGraph(graph.nodes.flatMap((node) => made.get(node) ?? [node]));
 }
 
 interface Gathered {
@@ -68,8 +58,8 @@ interface Gathered {
 
 /** Finds the operators that read gathered results; null where these do not compute a weighted sum. */
 function finderIn(graph: Graph): (gather: Node) => Gathered | null {
-  const readers = readingNodes(graph);
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const readers = readersOf(graph.nodes);
+  const makers = makersOf(graph.nodes);
   const outputs = new Set(graph.outputs);
   const only = (tensor: string | null | undefined): Node | null => {
     const all = readers.get(tensor ?? '') ?? [];

@@ -6,42 +6,32 @@
  * Dispatch recognises this form, and the weights can be sharded over experts: a gather of matrices would need them all.
  */
 import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
-import { needed } from '../needed.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 import { ExpertWriter } from './expert-writer.js';
-import { type ExpertBlock, findExperts } from './find-experts.js';
+import { type ExpertMixture, findExperts } from './find-experts.js';
 
 /** The graph with sums over experts in place of gathered weights; the graph itself if none. */
 export function sumGatheredWeights(graph: Graph): Graph {
-  const blocks = findExperts(graph).filter(({ choice }) => choice !== null);
-  if (blocks.length === 0) return graph;
+  const mixtures = findExperts(graph).filter(({ choice }) => choice !== null);
+  if (mixtures.length === 0) return graph;
   const writer = new ForwardWriter(graph);
   const made = new Map<Node, readonly Node[]>();
-  for (const block of blocks) {
-    writeSum(graph, writer, block);
-    made.set(block.end, writer.take());
-    for (const tensor of block.tensors) writer.tensors.delete(tensor);
+  for (const mixture of mixtures) {
+    writeSum(graph, writer, mixture);
+    made.set(mixture.end, writer.take());
+    for (const tensor of mixture.tensors) writer.tensors.delete(tensor);
   }
-  const gone = new Set(blocks.flatMap(({ nodes }) => [...nodes]));
-  const read = needed(
-    graph.nodes.flatMap((node) => made.get(node) ?? (gone.has(node) ? [] : [node])),
-    graph.outputs,
-    (node) => node.inputs,
-    (node) => node.outputs,
-  );
-  const kept = new Set(read.flatMap(({ outputs }) => outputs));
-  for (const output of graph.nodes.flatMap((node) => node.outputs))
-    if (output !== null && !kept.has(output)) writer.tensors.delete(output);
-  return writer.graph(read);
+  const gone = new Set(mixtures.flatMap(({ nodes }) => [...nodes]));
+  return writer.neededGraph(graph.nodes.flatMap((node) => made.get(node) ?? (gone.has(node) ? [] : [node])));
 }
 
-function writeSum(graph: Graph, writer: ForwardWriter, block: ExpertBlock): void {
-  const { experts, root, end } = block;
-  const write = new ExpertWriter(graph, writer, block, 'summed');
+function writeSum(graph: Graph, writer: ForwardWriter, mixture: ExpertMixture): void {
+  const { experts, root, end } = mixture;
+  const write = new ExpertWriter(graph, writer, mixture, 'summed');
   const { shape } = write.typeOf(root);
   const [width, tokens] = [shape.at(-1) ?? 1, elementCount(shape.slice(0, -1))];
   const results = write.results(write.reshape(root, [1, tokens, width]));
-  const choice = block.choice ?? '';
+  const choice = mixture.choice ?? '';
   const chosen = write.typeOf(choice).shape.at(-1) ?? 1;
   const shares = write.reshape(write.gate(), [tokens, chosen]);
   const gate = write.add(

@@ -2,8 +2,9 @@
  * @file The gates of experts: the choice of the best k among a token's scores.
  */
 import { type Graph, type Node, typeOf } from '../graph.js';
+import { makersOf } from '../makers-and-readers.js';
 import { expertEntries } from '../ops/experts.js';
-import { type ExpertBlock, expertCounts } from './find-experts.js';
+import { type ExpertMixture, expertCounts } from './find-experts.js';
 
 export interface Router {
   /** [..., experts]: the scores that experts are chosen by. */
@@ -16,8 +17,8 @@ export interface Router {
 }
 
 /** How many experts a token is sent to: the k of the nearest choice before the gate; null where every expert gets every token. */
-export function chosenPerToken(graph: Graph, { gate, root, experts }: ExpertBlock): number | null {
-  const makers = makersOf(graph);
+export function chosenPerToken(graph: Graph, { gate, root, experts }: ExpertMixture): number | null {
+  const makers = makersOf(graph.nodes);
   const seen = new Set<string>([root]);
   const queue = [gate.tensor];
   for (let at = 0; at < queue.length; at++) {
@@ -36,7 +37,7 @@ export function chosenPerToken(graph: Graph, { gate, root, experts }: ExpertBloc
 
 /** Every choice of the top k among as many scores as the graph has experts. */
 export function routersOf(graph: Graph): readonly Router[] {
-  const makers = makersOf(graph);
+  const makers = makersOf(graph.nodes);
   const counts = expertCounts(graph);
   return graph.nodes.flatMap((node) => {
     const found = node.phase === 'forward' ? (choice(graph, node, counts) ?? chosenInside(graph, node)) : null;
@@ -71,8 +72,4 @@ function chosenInside(graph: Graph, { op, domain, inputs, attributes }: Node): R
   if (!isOne || !scores) return null;
   const { k = 1 } = attributes;
   return typeof k === 'number' ? { scores, experts: typeOf(graph, scores).shape.at(-1) ?? 1, chosen: k } : null;
-}
-
-function makersOf(graph: Graph): ReadonlyMap<string | null, Node> {
-  return new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
 }

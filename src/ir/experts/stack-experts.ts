@@ -6,20 +6,21 @@
  *     stack(expertₑ(x))     →  experts(x), experts moved to their place    where results are concatenated first
  */
 import { type Attributes, elementCount, type Graph, type Node, typeOf } from '../graph.js';
-import { needed } from '../needed.js';
+import { type Readers, readersOf } from '../makers-and-readers.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from '../parameters/identities.js';
 import { parameterUnits } from '../parameters/units.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
-import { type Aligned, type AlignedNode, Alignment, type Readers, readingNodes } from './align-experts.js';
+import { madeOnce } from '../remembered.js';
+import { type Aligned, type AlignedNode, Alignment } from './align-experts.js';
 import { type GatedTerm, sumsOf } from './gated-terms.js';
 import { stackedWeight } from './stacked-weight.js';
 
 /** The graph with all experts stacked that are made alike; the graph itself if none. */
 export function stackExperts(graph: Graph, identities: readonly IdentityUse[] = []): Graph {
   const alignment = new Alignment(graph);
-  const readers = readingNodes(graph);
+  const readers = readersOf(graph.nodes);
   const writer = new ForwardWriter(graph);
   const made = new Map<Node, readonly Node[]>();
   const context: StackContext = { graph, writer, alignment, readers, identities };
@@ -65,17 +66,7 @@ export function stackExperts(graph: Graph, identities: readonly IdentityUse[] = 
     made.set(node, writer.take());
   }
   if (made.size === 0) return graph;
-  const nodes = graph.nodes.flatMap((node) => made.get(node) ?? [node]);
-  const read = needed(
-    nodes,
-    graph.outputs,
-    (node) => node.inputs,
-    (node) => node.outputs,
-  );
-  const kept = new Set(read.flatMap(({ outputs }) => outputs));
-  for (const output of graph.nodes.flatMap((node) => node.outputs))
-    if (output !== null && !kept.has(output)) writer.tensors.delete(output);
-  const result = writer.graph(read);
+  const result = writer.neededGraph(graph.nodes.flatMap((node) => made.get(node) ?? [node]));
   for (const name of graph.weights.keys()) if (!result.weights.has(name)) writer.tensors.delete(name);
   return result;
 }
@@ -95,7 +86,7 @@ function groupsOf(
 }
 
 /** Results of experts that a Concat joins along a new dimension. */
-function sideBySide(graph: Graph, node: Node, alignment: Alignment, readers: Readers): readonly string[] | null {
+function sideBySide(graph: Graph, node: Node, alignment: Alignment, readers: Readers<Node>): readonly string[] | null {
   if (node.op !== 'Concat' || node.domain !== '' || node.inputs.length < 2) return null;
   const axis = axisOf(node.attributes, typeOf(graph, node.outputs[0] ?? '').shape.length);
   const results = node.inputs.flatMap((input) => {
@@ -132,7 +123,7 @@ interface StackContext {
   readonly graph: Graph;
   readonly writer: ForwardWriter;
   readonly alignment: Alignment;
-  readonly readers: Readers;
+  readonly readers: Readers<Node>;
   readonly identities: readonly IdentityUse[];
 }
 
@@ -299,11 +290,9 @@ class Stack {
   private operand(operand: Aligned, nodes: readonly Node[]): string {
     if (operand.kind === 'made') return this.write(operand.made)[operand.output] ?? '';
     const key = operand.kind === 'shared' ? operand.tensor : operand.names.join('\n');
-    const known = this.known.get(key);
-    if (known !== undefined) return known;
-    const name = operand.kind === 'shared' ? this.shared(operand.tensor) : this.weights(operand.names, nodes);
-    this.known.set(key, name);
-    return name;
+    return madeOnce(this.known, key, () =>
+      operand.kind === 'shared' ? this.shared(operand.tensor) : this.weights(operand.names, nodes),
+    );
   }
 
   private shared(tensor: string): string {

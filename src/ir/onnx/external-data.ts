@@ -5,6 +5,7 @@
 import { existsSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
 import { AutoparError } from '../error.js';
+import type { CodeOf } from '../error-codes.js';
 import type { MissingData } from '../graph.js';
 
 /** A data file that can be read. */
@@ -16,7 +17,7 @@ export interface ExternalFile {
 }
 
 interface Problem {
-  readonly code: string;
+  readonly code: CodeOf<'input'>;
   /** The problem of one file, and of several. */
   readonly says: string;
   readonly many: string;

@@ -6,6 +6,7 @@ import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
+import type { CodeOf } from '../error-codes.js';
 import type { NumberType } from '../graph.js';
 import { dataFile, isMissing, problemsText } from './external-data.js';
 import {
@@ -106,7 +107,7 @@ function decode(file: string): ModelProto {
 /** The error for a file that cannot be read. */
 function unreadable(error: unknown, file: string): AutoparError {
   if (error instanceof AutoparError) return error;
-  const problem = (code: string, message: string, hint: string): AutoparError =>
+  const problem = (code: CodeOf<'input'>, message: string, hint: string): AutoparError =>
     new AutoparError(code, 'input', message, { file }, hint);
   if (error instanceof Error && 'syscall' in error) {
     const denied = 'code' in error && error.code === 'EACCES';

@@ -1,14 +1,13 @@
 /**
  * @file ONNX's protobuf messages as one table (IR 3 to 13), decoded and encoded by protobufjs.
  *
- *     field: '[repeated ]TYPE NUMBER'
- *
  * Field names are ONNX's own. Fields the table lacks are kept as raw bytes (`$unknowns`) and written back unchanged.
  */
 import protobuf from 'protobufjs/light.js';
+import { type Proto2Messages, proto2Types } from '../proto2.js';
 
 /** The messages of a model that autopar reads; all others are carried as unknown fields. */
-const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+const MESSAGES: Proto2Messages = {
   ModelProto: {
     ir_version: 'int64 1',
     producer_name: 'string 2',
@@ -326,28 +325,10 @@ export function decodeOptional(bytes: Uint8Array): OptionalProto {
   return OPTIONAL.decode(bytes) as unknown as OptionalProto;
 }
 
-const ROOT = protobuf.Root.fromJSON({
-  nested: Object.fromEntries(
-    Object.entries(MESSAGES).map(([message, fields]) => [
-      message,
-      {
-        // ONNX's schema is proto2: a written dimension of 0 differs from one that is left out.
-        edition: 'proto2',
-        fields: Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, fieldOf(text)])),
-      },
-    ]),
-  ),
-});
+// ONNX's schema is proto2: a written dimension of 0 differs from one that is left out.
+const ROOT = protobuf.Root.fromJSON({ nested: proto2Types(MESSAGES) });
 const MODEL = ROOT.lookupType('ModelProto');
 const GRAPH = ROOT.lookupType('GraphProto');
 const TENSOR = ROOT.lookupType('TensorProto');
 const SEQUENCE = ROOT.lookupType('SequenceProto');
 const OPTIONAL = ROOT.lookupType('OptionalProto');
-
-function fieldOf(text: string): { id: number; type: string; rule?: string; options: { packed: boolean } } {
-  const words = text.split(' ');
-  const id = Number(words.pop());
-  const type = words.pop() ?? '';
-  const options = { packed: words.includes('packed') };
-  return words.includes('repeated') ? { id, type, rule: 'repeated', options } : { id, type, options };
-}

@@ -2,11 +2,13 @@
  * @file A graph without the operators that no runtime has, or that a device lacks: each is replaced by its expansion, over whole
  * shapes.
  */
+
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
+import { inPlaceOf } from '../in-place-of.js';
 import type { OperatorEntry, OperatorView, WrittenOperators } from '../operator.js';
 import { entryOf, operatorEntry } from '../ops/index.js';
-import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
+import { resultNames } from '../written-names.js';
 
 /** Without operators that no runtime has; the same graph where it has none. */
 export function writtenOut(graph: Graph): Graph {
@@ -28,7 +30,7 @@ export function graphInPlainOperators(graph: Graph): Graph | null {
     if (!form) return false;
     // Some make only the first result.
     const made = new Set(form.nodes.flatMap(({ outputs }) => outputs));
-    return node.outputs.every((name, index) => unread.has(name) || made.has(`out${index}`));
+    return resultNames(node.outputs).every((name, index) => unread.has(node.outputs[index] ?? null) || made.has(name));
   };
   return graph.nodes.some((node) => isFused(node, graph))
     ? expandedGraph(graph, isFused, ({ op }, index, place) => `${op}_${index}_${place}`)
@@ -55,44 +57,12 @@ function expandedGraph(
   const expand = (node: Node, around: readonly string[]): readonly Node[] => {
     const kind = `${node.domain}:${node.op}`;
     if (around.includes(kind) || !isExpanded(node, { tensors })) return [node];
-    return expanded(node, tensors, weights).flatMap((inner) => expand(inner, [...around, kind]));
+    const form = plainFormOf(operatorEntry(node), viewOf({ tensors }, node));
+    if (!form) throw new Error(`${node.op} is written out and has no expansion`);
+    return inPlaceOf(node, form, { tensors, weights }).nodes.flatMap((inner) => expand(inner, [...around, kind]));
   };
   const nodes = graph.nodes.flatMap((node, place) =>
     expand(node, []).map((inner, index) => ({ ...inner, name: nameOf(inner, index, place) })),
   );
   return { ...graph, nodes, tensors, weights };
-}
-
-/** The operators of one expansion; new tensors and constants are added to `tensors` and `weights`. */
-function expanded(node: Node, tensors: Map<string, TensorType>, weights: Map<string, Weight>): readonly Node[] {
-  const expansion = plainFormOf(operatorEntry(node), viewOf({ tensors }, node));
-  if (!expansion) throw new Error(`${node.op} is written out and has no expansion`);
-  const names = new Map<string, string>();
-  node.inputs.forEach((name, index) => {
-    if (name !== null) names.set(`in${index}`, name);
-  });
-  node.outputs.forEach((name, index) => {
-    if (name !== null) names.set(`out${index}`, name);
-  });
-  const own = (name: string, type: TensorType) => {
-    const known = names.get(name) ?? unusedName(tensors, `${node.name}/${name}`);
-    names.set(name, known);
-    tensors.set(known, { dtype: type.dtype, shape: type.shape });
-    return known;
-  };
-  for (const [name, { dtype, shape, data }] of Object.entries(expansion.constants)) {
-    const source = { kind: 'inline', data } as const;
-    const held = own(name, { dtype, shape });
-    weights.set(held, { dtype, shape, role: 'constant', source });
-  }
-  return expansion.nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }, index): Node => {
-    const read = inputs.map((name) => (name === null ? null : (names.get(name) as string)));
-    const name = `${node.name}/${index}`;
-    const types = operatorEntry({ op, domain }).infer({
-      ...{ name, op, domain, attributes, outputs: [], outputCount: outputs.length },
-      inputs: read.map((operand) => (operand === null ? null : (tensors.get(operand) ?? null))),
-    });
-    const made = outputs.map((output, at) => own(output, types[at] as TensorType));
-    return { ...node, name, op, domain, attributes, inputs: read, outputs: made, group: name };
-  });
 }

@@ -5,6 +5,7 @@
  */
 import type { Node } from '../graph.js';
 import type { OperatorEntry } from '../operator.js';
+import { plainNode } from '../plain-node.js';
 import { bytesOf, elementsOf, entry, linearIn } from './entry.js';
 import { dimensionNames, operand } from './operands.js';
 
@@ -33,20 +34,11 @@ export function accumulator(
   near: Pick<Node, 'module' | 'layer' | 'phase' | 'forward'>,
 ): Node {
   const name = `${result}/accumulate`;
-  return {
-    name,
-    op: OP,
-    domain: DOMAIN,
-    attributes: {},
-    inputs: [tensor],
-    outputs: [result],
-    module: near.module,
-    layer: near.layer,
-    phase: near.phase,
-    forward: near.forward,
-    group: name,
-    body: null,
-  };
+  const { module, layer, phase, forward } = near;
+  return plainNode({
+    ...{ name, op: OP, domain: DOMAIN, inputs: [tensor], outputs: [result] },
+    ...{ module, layer, phase, forward },
+  });
 }
 
 export function isAccumulator({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {

@@ -24,6 +24,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
     entry({
       op: 'Attention',
       family: 'attention',
+      block: 'Attention',
       infer: (view) => {
         const { batch, heads, keyHeads, query, past, keys, width, valueWidth, flat } = attentionSizes(view);
         const { dtype } = operand(view, 0);
@@ -58,6 +59,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
         op: 'RotaryEmbedding',
         family: 'attention',
         precision: 'follow',
+        block: 'RotaryEmbedding',
         infer: (view) => [ofRank(view, 0, 3, true)],
         rule: (view) => {
           const { shape } = operand(view, 0);

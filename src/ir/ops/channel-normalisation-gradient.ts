@@ -56,7 +56,7 @@ function batchStatistics(write: OperatorGradient): void {
   const moved = (index: number) => {
     if (!write.has(index)) return null;
     const own = write.inType(`grad${index}`, operand(view, index + 2).dtype, write.sumType);
-    return normal.small.mul(write.add('Unsqueeze', [own], { axes }), 1 - momentum);
+    return normal.at.mul(write.add('Unsqueeze', [own], { axes }), 1 - momentum);
   };
   const unit = write.has(0) ? scaleAndBias(write, normal.at, () => normal.unit) : null;
   if (!write.has(0)) write.noneOf(1, 2);
@@ -77,16 +77,15 @@ function runningStatistics(write: OperatorGradient): void {
   const { view } = write;
   const field = fieldOf(write, []);
   const at = write.on(field.type);
-  const small = write.on(field.type);
-  const variance = small.add(beside(write, 4), numberOf(view, 'epsilon', 1e-5));
-  const inverse = small.of('Reciprocal', small.of('Sqrt', variance));
+  const variance = at.add(beside(write, 4), numberOf(view, 'epsilon', 1e-5));
+  const inverse = at.of('Reciprocal', at.of('Sqrt', variance));
   const needsUnit = write.wants(1) || write.wants(4);
   const unit = needsUnit ? at.mul(at.sub(field.x, beside(write, 3)), inverse) : '';
   const g = arriving(write);
   if (write.wants(1)) perChannel(write, 1, at.mul(g, unit));
   perChannel(write, 2, g);
   if (!(write.wants(0) || write.wants(3) || write.wants(4))) return;
-  const derivative = small.mul(beside(write, 1), inverse);
+  const derivative = at.mul(beside(write, 1), inverse);
   const dx = at.mul(g, derivative);
   if (write.wants(0)) write.become(0, dx, field.type);
   if (write.wants(3)) perChannel(write, 3, at.of('Neg', dx));
@@ -124,14 +123,14 @@ function lp(write: OperatorGradient): void {
   const axes = [axisOf(write.view, 'axis', shape.length, -1)];
   const field = fieldOf(write, axes);
   const { x, type } = field;
-  const { at, small } = means(write, field);
+  const { at } = means(write, field);
   const first = numberOf(write.view, 'p', 2) === 1;
   const norm = write.add(first ? 'ReduceL1' : 'ReduceL2', [x], { axes, keepdims: 1 });
   const y = write.inType('out0', operand(write.view, 0).dtype, type);
   const g = arriving(write);
   const along = at.sum(at.mul(g, y), axes);
   const across = at.sub(g, at.mul(first ? at.of('Sign', x) : y, along));
-  const scale = small.where(small.of('Equal', norm, 0), 0, small.of('Reciprocal', norm));
+  const scale = at.where(at.of('Equal', norm, 0), 0, at.of('Reciprocal', norm));
   write.become(0, at.mul(across, scale), type);
 }
 
@@ -139,13 +138,13 @@ function lp(write: OperatorGradient): void {
 function meanVariance(write: OperatorGradient): void {
   const { shape, dtype } = operand(write.view, 0);
   const field = fieldOf(write, axesFromFront(write.view, integers(write.view, 'axes') ?? [0, 2, 3], shape.length));
-  const { at, small, mean } = means(write, field);
-  const root = small.of('Sqrt', mean(at.square(at.sub(field.x, mean(field.x)))));
+  const { at, mean } = means(write, field);
+  const root = at.of('Sqrt', mean(at.square(at.sub(field.x, mean(field.x)))));
   const y = write.inType('out0', dtype, field.type);
   const g = arriving(write);
-  const level = at.div(at.sub(g, mean(g)), small.add(root, 1e-9));
-  const safe = small.where(small.of('Equal', root, 0), 1, root);
-  write.become(0, at.sub(level, at.mul(y, small.div(mean(at.mul(g, y)), safe))), field.type);
+  const level = at.div(at.sub(g, mean(g)), at.add(root, 1e-9));
+  const safe = at.where(at.of('Equal', root, 0), 1, root);
+  write.become(0, at.sub(level, at.mul(y, at.div(mean(at.mul(g, y)), safe))), field.type);
 }
 
 /**

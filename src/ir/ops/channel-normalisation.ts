@@ -16,6 +16,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'BatchNormalization',
     family: 'normalisation',
+    block: 'BatchNormalization',
     infer: (view) => {
       const type = ofRank(view, 0, 2, true);
       for (const index of [1, 2, 3, 4])

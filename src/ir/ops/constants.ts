@@ -2,7 +2,7 @@
  * @file Small constants that expansions read, encoded in the dtype of the operands around them.
  */
 import { byteLength, type DType } from '../dtype.js';
-import type { ConstantTensor } from '../graph.js';
+import type { ConstantTensor, Weight } from '../graph.js';
 import { elementCount } from '../graph.js';
 
 /** A tensor of numbers in `dtype`: integer, floating or bool types of 8 bits and more, float8 excepted. */
@@ -14,6 +14,11 @@ export function constant(dtype: DType, values: readonly number[], shape: readonl
   const target = new DataView(data.buffer);
   for (const [index, value] of values.entries()) write(target, index * bytes, value);
   return { dtype, shape, data };
+}
+
+/** A constant as a weight of a graph. */
+export function constantWeight({ dtype, shape, data }: ConstantTensor): Weight {
+  return { dtype, shape, role: 'constant', source: { kind: 'inline', data } };
 }
 
 /** The numbers that a constant of a plain dtype holds. */

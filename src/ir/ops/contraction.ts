@@ -1,8 +1,9 @@
 /**
  * @file Matmuls. A contracted factor leaves partial sums; a matmul is linear in each operand by itself.
  */
+import type { DType } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, OperatorEntry, OperatorView, Work } from '../operator.js';
 import { determinantGradient, gemmGradient, matMulGradient } from './contraction-gradient.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
@@ -34,7 +35,7 @@ export const contractionEntries: readonly OperatorEntry[] = [
         return `${left}, ${right} -> ${a || b ? '*b ' : ''}${a ? 'm ' : ''}${b ? 'n' : ''}`;
       },
       linear: () => [[0], [1]],
-      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+      work: matmulWork,
     }),
     matMulGradient,
   ),
@@ -46,10 +47,7 @@ export const contractionEntries: readonly OperatorEntry[] = [
       rule: (view) => gemmText(view, view.inputs[2] ? '%' : '+'),
       linear: (view) => (view.inputs[2] ? [] : [[0], [1]]),
       expansion: gemmExpansion,
-      work: (view) => {
-        const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
-        return { flops: 2 * elementCount(result(view, 0).shape) * k };
-      },
+      work: gemmWork,
       parameterInputs: [1, 2],
     }),
     gemmGradient,
@@ -71,6 +69,25 @@ export const contractionEntries: readonly OperatorEntry[] = [
     determinantGradient,
   ),
 ];
+
+/** Type of the product of the matrices of operand 0 and of operand `right`, whose batch dimensions broadcast. */
+export function productType(view: OperatorView, right: number, dtype: DType): TensorType {
+  const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, right, 2, true)];
+  if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
+  const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
+  return { dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] };
+}
+
+/** Work of a matmul that contracts the last dimension of operand 0. */
+export function matmulWork(view: OperatorView): Work {
+  return { flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) };
+}
+
+/** Work of a matmul whose operand 0 may be transposed. */
+export function gemmWork(view: OperatorView): Work {
+  const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
+  return { flops: 2 * elementCount(result(view, 0).shape) * k };
+}
 
 /** Type of a Gemm's result. */
 export function gemmType(view: OperatorView): TensorType {

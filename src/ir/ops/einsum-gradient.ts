@@ -4,6 +4,7 @@
  *
  *     bij,jk->bik        dA = bik,jk->bij        dB = bij,bik->jk
  */
+import { madeOnce } from '../remembered.js';
 import { operand, result } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 
@@ -63,11 +64,7 @@ function addEinsumGradient(
 /** The product of all terms, summed down to `letters`, in their order. */
 function addEinsum(write: OperatorGradient, terms: readonly EinsumTerm[], letters: readonly string[]): string {
   const names = new Map<string, string>();
-  const short = (letter: string) => {
-    const known = names.get(letter) ?? ALPHABET[names.size] ?? '';
-    names.set(letter, known);
-    return known;
-  };
+  const short = (letter: string) => madeOnce(names, letter, () => ALPHABET[names.size] ?? '');
   const texts = (list: readonly string[]) => list.map(short).join('');
   const ranked = terms.filter((term) => term.letters.length > 0);
   const scalars = terms.filter((term) => term.letters.length === 0).map(({ name }) => name);

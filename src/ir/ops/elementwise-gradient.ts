@@ -58,16 +58,16 @@ function power(write: OperatorGradient): void {
     // Normalisations square their operand: a general power would take as long as the rest of their gradient.
     write.into(0, at.mul(at.mul(gradient, 2), base), type, shape);
   } else if (write.wants(0)) {
-    const lower = write.on(type).sub(exponent, 1);
+    const lower = at.sub(exponent, 1);
     const ownGradient = at.mul(at.mul(gradient, exponent), at.of('Pow', base, lower));
-    const still = write.on(type).of('Equal', exponent, 0);
+    const still = at.of('Equal', exponent, 0);
     write.into(0, at.where(still, 0, ownGradient), type, shape);
   }
   if (write.wants(1)) {
     const raised = write.inType('out0', dtype, type);
-    const ownGradient = at.mul(gradient, at.mul(raised, write.on(type).of('Log', base)));
-    const zero = write.on(type).of('Equal', base, 0);
-    const still = at.of('And', zero, write.on(type).of('GreaterOrEqual', exponent, 0));
+    const ownGradient = at.mul(gradient, at.mul(raised, at.of('Log', base)));
+    const zero = at.of('Equal', base, 0);
+    const still = at.of('And', zero, at.of('GreaterOrEqual', exponent, 0));
     write.into(1, at.where(still, 0, ownGradient), type, shape);
   }
 }
@@ -84,15 +84,14 @@ function clip(write: OperatorGradient): void {
     write.become(0, inside ? at.where(inside, 'grad0', 0) : 'grad0', dtype);
   }
   // Where the bounds cross, the upper one holds everywhere.
-  const single = write.on(dtype);
   if (low && write.wants(1)) {
     const below = at.of('Less', 'in0', low);
-    const holds = high ? at.of('And', below, single.of('Less', low, high)) : below;
+    const holds = high ? at.of('And', below, at.of('Less', low, high)) : below;
     write.into(1, at.where(holds, 'grad0', 0), dtype, shape);
   }
   if (high && write.wants(2)) {
     const above = at.of('Greater', 'in0', high);
-    const holds = low ? at.of('Or', above, single.of('Less', high, low)) : above;
+    const holds = low ? at.of('Or', above, at.of('Less', high, low)) : above;
     write.into(2, at.where(holds, 'grad0', 0), dtype, shape);
   }
 }
@@ -112,11 +111,10 @@ function dropout(write: OperatorGradient): void {
 
   function kept(into: OperatorGradient): string {
     const ratio = into.view.inputs[1];
-    const single = into.on(dtype);
+    const at = into.on(dtype);
     const dropped = ratio ? into.inType('in1', ratio.dtype, dtype) : 0.5;
     // Whether the node is in training mode may be known only at run time.
-    const scale = single.where('in2', single.div(1, single.sub(1, dropped)), 1);
-    const at = into.on(dtype);
+    const scale = at.where('in2', at.div(1, at.sub(1, dropped)), 1);
     return at.where('out1', at.mul('grad0', scale), 0);
   }
 }

@@ -5,12 +5,12 @@
 import { byteLength } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
-import { elementCount, type TensorType } from '../graph.js';
+import { type Attributes, elementCount, type TensorType } from '../graph.js';
 import { FORM_WORDS, formOfAttribute, hasForm } from '../onnx/attribute-types.js';
 import type { OperatorEntry, OperatorFamily, OperatorPrecision, OperatorView, Work } from '../operator.js';
 import { remembered } from '../remembered.js';
 import { bindRule } from '../rule-text.js';
-import { mismatch } from './operands.js';
+import { axisOf, mismatch, operand } from './operands.js';
 
 /** An entry's rule: text that fits every use, text made from the operator, or a rule bound already. */
 type RuleSource = string | ((view: OperatorView) => string | FactorRule);
@@ -46,13 +46,16 @@ type EntryParts = Pick<OperatorEntry, Required> &
 
 /**
  * Fills in: ONNX's own domain, no constant inputs, not linear, its family's precision, one floating-point operation per result
- * element. `infer` is made to refuse attributes of a wrong form and tensors too large to be counted.
+ * element. `infer` and `complete` are made to refuse attributes of a wrong form, `infer` also tensors too large to be counted.
  */
 export function entry(parts: EntryParts): OperatorEntry {
-  const { rule, infer, ...rest } = parts;
+  const { rule, infer, complete, ...rest } = parts;
   // Every strategy reads an operator's rule again, and views never change.
   const ruleOf = remembered((view: OperatorView) => boundRule(view, rule));
   const held = new Set(parts.constantInputs?.map(({ attribute }) => attribute));
+  const checkAttributes = (view: OperatorView) => {
+    for (const name of Object.keys(view.attributes)) if (!held.has(name)) checkAttribute(view, name, parts);
+  };
   const defaults: Pick<OperatorEntry, Defaulted> = {
     precision: familyPrecision(parts.family),
     domain: '',
@@ -64,8 +67,14 @@ export function entry(parts: EntryParts): OperatorEntry {
   return {
     ...defaults,
     ...rest,
+    ...(complete && {
+      complete: (view: OperatorView) => {
+        checkAttributes(view);
+        return complete(view);
+      },
+    }),
     infer: (view) => {
-      for (const name of Object.keys(view.attributes)) if (!held.has(name)) checkAttribute(view, name, parts);
+      checkAttributes(view);
       for (const type of view.inputs) if (type) checkSizes(view, type);
       const types = infer(view);
       for (const type of types) checkSizes(view, type);
@@ -109,6 +118,21 @@ function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
   const sound = shape.every((size) => Number.isSafeInteger(size) && size >= 0);
   if (sound && Number.isSafeInteger(elementCount(shape))) return;
   throw mismatch(view, `${dtype}[${shape.join(', ')}] ${sound ? 'has more than 2^53 elements' : 'is not a shape'}`);
+}
+
+/** The rule of an operator that is replicated: every dimension of every operand and result is a whole factor of its own. */
+export function unsharded({ inputs, outputs }: OperatorView): string {
+  const side = (types: OperatorView['inputs'], prefix: string) =>
+    types.map((type, index) => type?.shape.map((_, axis) => `${prefix}${index}_${axis}!`).join(' ') ?? '_').join(', ');
+  return `${side(inputs, 'x')} -> ${side(outputs, 'y')}`;
+}
+
+/** Attributes whose `axis` counts from the front. */
+export function axisFromFront(otherwise: number): (view: OperatorView) => Attributes {
+  return (view) => ({
+    ...view.attributes,
+    axis: axisOf(view, 'axis', operand(view, 0).shape.length, otherwise),
+  });
 }
 
 /** Work of `flops` floating-point operations per element of the first result. */

@@ -6,7 +6,7 @@
 import { type Attributes, elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { activationGradient, addActivation, checkActivation } from './activation.js';
-import { gemmText, gemmType } from './contraction.js';
+import { gemmText, gemmType, gemmWork } from './contraction.js';
 import { gemmGradient } from './contraction-gradient.js';
 import {
   addBiased,
@@ -66,10 +66,7 @@ export const fusedContractionEntries: readonly OperatorEntry[] = [
         addActivation(write, view, sum, dims, activationValues(view));
         return write.finish();
       },
-      work: (view) => {
-        const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
-        return { flops: 2 * elementCount(result(view, 0).shape) * k };
-      },
+      work: gemmWork,
       parameterInputs: [1, 2],
     }),
     (write) => gemmGradient(write, activationGradient(write, activationValues(write.view))),

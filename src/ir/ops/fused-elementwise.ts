@@ -16,6 +16,7 @@ const ENTRIES: readonly OperatorEntry[] = [
       op,
       domain: DOMAIN,
       family: 'elementwise',
+      block: 'Gelu',
       infer: (view) => {
         const type = operand(view, 0);
         if (view.inputs[1] && ofRank(view, 1, 1).shape[0] !== type.shape.at(-1))
@@ -31,6 +32,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'Gelu',
     domain: DOMAIN,
     family: 'elementwise',
+    block: 'Gelu',
     infer: (view) => [operand(view, 0)],
     rule: '*a -> *a',
     work: perElement(12),

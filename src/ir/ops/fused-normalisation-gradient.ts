@@ -5,7 +5,7 @@
 import type { DType } from '../dtype.js';
 import { constant } from './constants.js';
 import { summationType } from './expansion.js';
-import { embeddingSum, tablePositions } from './fused-normalisation-tables.js';
+import { EMBEDDED, embeddingSum, type TablePositions, tablePositions } from './fused-normalisation-tables.js';
 import { normalised, scaled, throughUnit } from './normalisation-gradient.js';
 import { numberOf, operand, result } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
@@ -62,9 +62,14 @@ export function embedGradient(write: OperatorGradient): void {
   scaled(write, normal, { scale: 5, shift: 6, type, shape }, (unit) => {
     if (![2, 3, 4].some((table) => write.wants(table))) return;
     const made = throughUnit(normal, { unit, field: after });
-    if (write.wants(2)) addRows(write, 2, 'in0', 2, made, type);
+    const indices = (index: number) => ({
+      name: `in${index}`,
+      dtype: operand(view, index).dtype,
+      dims: EMBEDDED.slice(0, 2),
+    });
+    if (write.wants(2)) addRows(write, 2, indices(0), made, type);
     if (write.wants(4)) {
-      if (view.inputs[1]) addRows(write, 4, 'in1', 2, made, type);
+      if (view.inputs[1]) addRows(write, 4, indices(1), made, type);
       else write.none(4);
     }
     if (!write.wants(3)) return;
@@ -74,23 +79,16 @@ export function embedGradient(write: OperatorGradient): void {
     const keepdims = places.dims.length === 2 ? 1 : 0;
     const shared = keepdims === 0 || first?.length === 0;
     const summed = shared ? write.add('ReduceSum', [made], { axes: [0], keepdims }) : made;
-    addRows(write, 3, places.name, places.dims.length, summed, type);
+    addRows(write, 3, places, summed, type);
   });
 }
 
-/** Rows added up in a table of zeros, each at its place; `rank`: the places' dimensions. */
-function addRows(
-  write: OperatorGradient,
-  table: number,
-  places: string,
-  rank: number,
-  rows: string,
-  type: DType,
-): void {
+/** Rows added up in a table of zeros, each at its place. */
+function addRows(write: OperatorGradient, table: number, places: TablePositions, rows: string, type: DType): void {
   const { shape } = operand(write.view, table);
   const zeros = write.add('ConstantOfShape', [], { shape, value: constant(type, [0], [1]) });
-  const long = places.startsWith('in') ? write.cast(places, 'int64') : places;
-  const open = write.add('Unsqueeze', [long], { axes: [rank] });
+  const long = write.inType(places.name, places.dtype, 'int64');
+  const open = write.add('Unsqueeze', [long], { axes: [places.dims.length] });
   const sum = write.add('ScatterND', [zeros, open, rows], { reduction: 'add' });
   write.become(table, sum, type);
 }

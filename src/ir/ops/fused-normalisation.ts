@@ -78,7 +78,7 @@ interface SkipResults {
   /** Operand that is added before. */
   readonly bias: number;
   /** The normalisation after the sum. */
-  readonly plain: string;
+  readonly plain: 'LayerNormalization' | 'RMSNormalization';
 }
 
 /** Results: the normalised sum, its mean and inverse deviation (made in training only), the sum. */
@@ -87,6 +87,7 @@ function skipEntry(op: string, { scales, bias, plain }: SkipResults): OperatorEn
     op,
     domain: DOMAIN,
     family: 'normalisation',
+    block: plain,
     infer: (view) => {
       const [x, skip] = [ofRank(view, 0, 2, true), operand(view, 1)];
       if (broadcast(view, [x.shape, skip.shape]).join() !== x.shape.join())

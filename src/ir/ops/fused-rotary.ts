@@ -10,30 +10,32 @@ import { mismatch, numberOf, ofRank, operand } from './operands.js';
 import { differentiable } from './operator-gradient.js';
 import { rotaryGradient } from './rotary-gradient.js';
 
-export const fusedRotaryEntries: readonly OperatorEntry[] = ['RotaryEmbedding', 'MRotaryEmbedding'].map((op) =>
-  differentiable(
-    entry({
-      op,
-      domain: 'com.microsoft',
-      family: 'attention',
-      precision: 'follow',
-      infer: (view) => {
-        const type = ofRank(view, 0, 3, true);
-        if (!Number.isInteger(headsOf(view)))
-          throw mismatch(view, `its features do not make ${numberOf(view, 'num_heads', 0)} heads`);
-        ofRank(view, 2, 2);
-        return [type];
-      },
-      rule: rotaryRule,
-      resize: (view, rule, size) =>
-        numberOf(view, 'num_heads', 0) > 0 && rule.factors.has('h')
-          ? { ...view.attributes, num_heads: size('h') }
-          : view.attributes,
-      work: perElement(3),
-      note: 'Features of a head and the table of angles are not sharded; with one offset for all samples nor are positions.',
-    }),
-    (write) => rotaryGradient(write, { cosine: 2, sine: 3, positions: 1, heads: headsOf(write.view) }),
-  ),
+export const fusedRotaryEntries: readonly OperatorEntry[] = (['RotaryEmbedding', 'MRotaryEmbedding'] as const).map(
+  (op) =>
+    differentiable(
+      entry({
+        op,
+        domain: 'com.microsoft',
+        family: 'attention',
+        precision: 'follow',
+        ...(op === 'RotaryEmbedding' ? { block: op } : {}),
+        infer: (view) => {
+          const type = ofRank(view, 0, 3, true);
+          if (!Number.isInteger(headsOf(view)))
+            throw mismatch(view, `its features do not make ${numberOf(view, 'num_heads', 0)} heads`);
+          ofRank(view, 2, 2);
+          return [type];
+        },
+        rule: rotaryRule,
+        resize: (view, rule, size) =>
+          numberOf(view, 'num_heads', 0) > 0 && rule.factors.has('h')
+            ? { ...view.attributes, num_heads: size('h') }
+            : view.attributes,
+        work: perElement(3),
+        note: 'Features of a head and the table of angles are not sharded; with one offset for all samples nor are positions.',
+      }),
+      (write) => rotaryGradient(write, { cosine: 2, sine: 3, positions: 1, heads: headsOf(write.view) }),
+    ),
 );
 
 /** Heads, also where the operator does not name them: a head is as wide as two rows of the table. */

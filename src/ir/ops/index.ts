@@ -4,7 +4,6 @@
 import { blockEntries } from '../blocks/block-entry.js';
 import { AutoparError } from '../error.js';
 import type { OperatorEntry, OperatorRole, OperatorView } from '../operator.js';
-import { bindRule } from '../rule-text.js';
 import { accumulateEntry } from './accumulate.js';
 import { attentionEntries } from './attention.js';
 import { blockQuantisedEntries } from './block-quantised.js';
@@ -14,7 +13,7 @@ import { contractionEntries } from './contraction.js';
 import { convolutionEntries } from './convolution.js';
 import { einsumEntries } from './einsum.js';
 import { elementwiseEntries } from './elementwise.js';
-import { entry } from './entry.js';
+import { entry, unsharded } from './entry.js';
 import { expertEntries } from './experts.js';
 import { fusedAttentionEntries } from './fused-attention.js';
 import { fusedContractionEntries } from './fused-contraction.js';
@@ -106,6 +105,22 @@ export function operatorRole({ op, domain }: Pick<OperatorView, 'op' | 'domain'>
   return entryOf(op, domain)?.role;
 }
 
+/**
+ * Whether the sizes of an operator's results depend on its operands' values. Such operators have no entry, since a rule needs
+ * sizes: where their operands are constants they are folded, and else they are rewritten or refused.
+ */
+export function isSizedByData({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): boolean {
+  return ['', 'com.microsoft'].includes(domain) && SIZED_BY_DATA.has(op);
+}
+
+const SIZED_BY_DATA: ReadonlySet<string> = new Set([
+  'Compress',
+  'NonMaxSuppression',
+  'NonZero',
+  'StringSplit',
+  'Unique',
+]);
+
 /** The entry of an operator that the registry does not know: every dimension whole, types from elsewhere. */
 function unknownEntry(op: string, domain: string): OperatorEntry {
   return entry({
@@ -121,19 +136,10 @@ function unknownEntry(op: string, domain: string): OperatorEntry {
         'Give its results types in the file (value_info), for instance by running shape inference before export.',
       );
     },
-    rule: (view) => bindRule(unshardedRuleText(view), view),
+    rule: unsharded,
     gradient: refused('autopar does not know the operator'),
     note: 'Unknown operator: replicated on every rank.',
   });
-}
-
-/** Every dimension of every operand and result is a whole factor of its own. */
-function unshardedRuleText(view: OperatorView): string {
-  const side = (types: OperatorView['inputs'], prefix: string) =>
-    types
-      .map((type, index) => type?.shape.map((_, dimension) => `${prefix}${index}_${dimension}!`).join(' ') ?? '_')
-      .join(', ');
-  return `${side(view.inputs, 'x')} -> ${side(view.outputs, 'y')}`;
 }
 
 function keyOf(op: string, domain: string): string {

@@ -130,13 +130,11 @@ interface ScatterWays {
 
 function scatterGradient(write: OperatorGradient, ways: ScatterWays): void {
   const { dtype } = operand(write.view, 0);
-  const data = write.on(dtype);
-  const updates = write.on(dtype);
   const reduction = text(write.view, 'reduction', 'none');
-  (REDUCTIONS[reduction] ?? replacing)(write, ways, data, updates);
+  (REDUCTIONS[reduction] ?? replacing)(write, ways, write.on(dtype));
 }
 
-type ScatterReduction = (write: OperatorGradient, ways: ScatterWays, data: Arithmetic, updates: Arithmetic) => void;
+type ScatterReduction = (write: OperatorGradient, ways: ScatterWays, at: Arithmetic) => void;
 
 /** Overwritten data has a zero gradient. If two updates write to one place, each gets its gradient, as in PyTorch. */
 const replacing: ScatterReduction = (write, { taken, placed }, { type }) => {
@@ -152,34 +150,34 @@ const adding: ScatterReduction = (write, { taken }, { type }) => {
 };
 
 /** PyTorch's rule for scatter_reduce: all elements that equal the extreme share its gradient. */
-const extreme: ScatterReduction = (write, { taken, placed }, data, updates) => {
-  const own = data.count(data.of('Equal', 'in0', 'out0'));
-  const theirs = updates.count(updates.of('Equal', 'in2', taken('out0')));
-  const share = data.div('grad0', placed(own, theirs, 'add'));
-  if (write.wants(0)) write.become(0, data.mul(share, own), data.type);
-  if (write.wants(2)) write.become(2, updates.mul(taken(share), theirs), data.type);
+const extreme: ScatterReduction = (write, { taken, placed }, at) => {
+  const own = at.count(at.of('Equal', 'in0', 'out0'));
+  const theirs = at.count(at.of('Equal', 'in2', taken('out0')));
+  const share = at.div('grad0', placed(own, theirs, 'add'));
+  if (write.wants(0)) write.become(0, at.mul(share, own), at.type);
+  if (write.wants(2)) write.become(2, at.mul(taken(share), theirs), at.type);
 };
 
 /**
  * A factor's derivative is the product of the others: of all but the zeros in that place, where it is the only zero or there is
  * none, divided by itself where it is not zero.
  */
-const multiplying: ScatterReduction = (write, { taken, placed }, data, updates) => {
-  const [ownZero, theirZero] = [data.of('Equal', 'in0', 0), updates.of('Equal', 'in2', 0)];
-  const zeros = placed(data.count(ownZero), updates.count(theirZero), 'add');
-  const [own, theirs] = [data.where(ownZero, 1, 'in0'), updates.where(theirZero, 1, 'in2')];
-  const product = data.mul('grad0', placed(own, theirs, 'mul'));
-  const derivative = (on: Arithmetic, at: (name: string) => string, isZero: string, factor: string) => {
-    const others = on.sub(at(zeros), on.count(isZero));
-    return on.where(on.of('Equal', others, 0), on.div(at(product), factor), 0);
+const multiplying: ScatterReduction = (write, { taken, placed }, at) => {
+  const [ownZero, theirZero] = [at.of('Equal', 'in0', 0), at.of('Equal', 'in2', 0)];
+  const zeros = placed(at.count(ownZero), at.count(theirZero), 'add');
+  const [own, theirs] = [at.where(ownZero, 1, 'in0'), at.where(theirZero, 1, 'in2')];
+  const product = at.mul('grad0', placed(own, theirs, 'mul'));
+  const derivative = (seen: (name: string) => string, isZero: string, factor: string) => {
+    const others = at.sub(seen(zeros), at.count(isZero));
+    return at.where(at.of('Equal', others, 0), at.div(seen(product), factor), 0);
   };
   if (write.wants(0))
     write.become(
       0,
-      derivative(data, (name) => name, ownZero, own),
-      data.type,
+      derivative((name) => name, ownZero, own),
+      at.type,
     );
-  if (write.wants(2)) write.become(2, derivative(updates, taken, theirZero, theirs), data.type);
+  if (write.wants(2)) write.become(2, derivative(taken, theirZero, theirs), at.type);
 };
 
 const REDUCTIONS: Readonly<Record<string, ScatterReduction>> = {

@@ -5,7 +5,7 @@
  */
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
-import { entry, linearIn, moves, readsRows } from './entry.js';
+import { axisFromFront, entry, linearIn, moves, readsRows } from './entry.js';
 import { INDEXING_GRADIENTS } from './indexing-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
 import { withGradients } from './operator-gradient.js';
@@ -15,6 +15,7 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Gather',
     family: 'indexing',
+    complete: axisFromFront(0),
     infer: (view) => {
       const { dtype, shape } = ofRank(view, 0, 1, true);
       const axis = axisOf(view, 'axis', shape.length, 0);
@@ -36,6 +37,7 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'GatherElements',
     family: 'indexing',
+    complete: axisFromFront(0),
     infer: (view) => [{ dtype: operand(view, 0).dtype, shape: ofRank(view, 1, operand(view, 0).shape.length).shape }],
     rule: (view) => {
       const [data, indices] = [operand(view, 0).shape, operand(view, 1).shape];
@@ -99,6 +101,7 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'ScatterElements',
     family: 'indexing',
+    complete: axisFromFront(0),
     infer: (view) => {
       const data = operand(view, 0);
       if (operand(view, 1).shape.join() !== operand(view, 2).shape.join())
@@ -109,11 +112,11 @@ const entries: readonly OperatorEntry[] = [
     rule: elementsRule,
     linear: scatterIsLinear,
     countedOnce: [0],
-    indexed: (view, offsets, blocks) => {
+    indexed: (view, offsets, shardSizes) => {
       const [[name = '', offset] = []] = Object.entries(offsets);
       return scatterElementsOnShard(view, bindRule(elementsRule(view), view), {
         offset: offset ?? '',
-        block: blocks[name] ?? 1,
+        size: shardSizes[name] ?? 1,
       });
     },
     work: moves,
@@ -133,8 +136,8 @@ const entries: readonly OperatorEntry[] = [
     rule: rowsRule,
     linear: scatterIsLinear,
     countedOnce: [0],
-    indexed: (view, { x0: offset = '' }, { x0: block = 1 }) =>
-      scatterRowsOnShard(view, bindRule(rowsRule(view), view), { offset, block }),
+    indexed: (view, { x0: offset = '' }, { x0: size = 1 }) =>
+      scatterRowsOnShard(view, bindRule(rowsRule(view), view), { offset, size }),
     work: moves,
     note: 'Unless it adds, indexed dimensions and index tuples are not sharded: all write one result.',
   }),

@@ -33,7 +33,7 @@ export function lossGradient(fromScores: boolean): GradientBody {
     }
 
     function negative(beside: string): string {
-      return write.on(at.type).of('Neg', beside);
+      return at.of('Neg', beside);
     }
   };
 }
@@ -77,7 +77,6 @@ function shareOf(write: OperatorGradient, { counts, known }: Labels): LossShare 
   const reduction = text(view, 'reduction', 'mean');
   const each = reduction === 'none';
   const at = write.on(type);
-  const single = write.on(type);
   const counted = counts && at.count(counts);
   let weight = counted;
   const weights = view.inputs[2];
@@ -87,12 +86,12 @@ function shareOf(write: OperatorGradient, { counts, known }: Labels): LossShare 
     weight = counted ? at.mul(own, counted) : own;
   }
   let gradient = write.inType('grad0', operand(view, 0).dtype, type);
-  if (reduction === 'mean' && !weight) gradient = single.mul(gradient, 1 / elementCount(samples));
+  if (reduction === 'mean' && !weight) gradient = at.mul(gradient, 1 / elementCount(samples));
   if (reduction === 'mean' && weight) {
     const all = { axes: samples.map((_, axis) => axis), keepdims: 0 };
     const total = write.add('ReduceSum', [weight], all);
     // Where no label counts the loss is 0 / 0; its gradient is zero, as PyTorch has it.
-    gradient = single.where(single.of('Equal', total, 0), 0, single.div(gradient, total));
+    gradient = at.where(at.of('Equal', total, 0), 0, at.div(gradient, total));
   }
   return {
     each: weight ? at.mul(weight, gradient) : gradient,
@@ -111,12 +110,11 @@ function classWeights(
 ): void {
   const { view } = write;
   const logs = fromScores ? logProbabilities(write, at) : write.inType('in0', operand(view, 0).dtype, at.type);
-  const each = write.on(at.type);
   const chosen = write.add('Squeeze', [at.sum(at.where(hit, logs, 0), [1])], { axes: [1] });
-  let loss = each.of('Neg', chosen);
+  let loss = at.of('Neg', chosen);
   if (text(view, 'reduction', 'mean') === 'mean')
-    loss = each.sub(loss, write.inType('out0', operand(view, 0).dtype, at.type));
-  const share = write.add('Unsqueeze', [each.mul(loss, unweighted)], { axes: [1] });
+    loss = at.sub(loss, write.inType('out0', operand(view, 0).dtype, at.type));
+  const share = write.add('Unsqueeze', [at.mul(loss, unweighted)], { axes: [1] });
   const axes = operand(view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
   const row = write.add('ReduceSum', [at.where(hit, share, 0)], { axes, keepdims: 0 });
   write.become(2, row, at.type);

@@ -18,6 +18,7 @@ export const lossEntries: readonly OperatorEntry[] = [
     entry({
       op: 'SoftmaxCrossEntropyLoss',
       family: 'loss',
+      block: 'CrossEntropy',
       infer: (view) => [lossType(view), operand(view, 0)].slice(0, view.outputCount),
       rule: lossRule,
       expansion: (view) => lossExpansion(view, true),

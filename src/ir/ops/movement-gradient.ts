@@ -4,6 +4,7 @@
  */
 import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
+import { madeOnce } from '../remembered.js';
 import { constant } from './constants.js';
 import { cuts, padding, permutation, splitSizes } from './movement-shapes.js';
 import { axisOf, neededIntegers, numberOf, operand, result, text } from './operands.js';
@@ -52,11 +53,11 @@ function sliceGradient(write: OperatorGradient): void {
   }
   const sizes = [...result(view, 0).shape];
   let name = 'grad0';
-  for (const { axis, start, step, size, whole, block } of cuts(view)) {
+  for (const { axis, start, step, size, whole, part } of cuts(view)) {
     if (whole) continue;
     const length = shape[axis] ?? 1;
-    if (block !== null) {
-      name = amongBlocks(write, name, { sizes, axis, block, count: length / size });
+    if (part !== null) {
+      name = amongParts(write, name, { sizes, axis, part, count: length / size });
     } else {
       const places = Array.from({ length: size }, (_, at) => start + at * step);
       name = pushedBack(write, name, dtype, { axis, places, length });
@@ -66,20 +67,20 @@ function sliceGradient(write: OperatorGradient): void {
   write.become(0, name, dtype);
 }
 
-/** A block's gradient at its place among the equal blocks of a dimension, with zeros for the other blocks. */
-function amongBlocks(
+/** A part's gradient at its place among the equal parts of a dimension, with zeros for the other parts. */
+function amongParts(
   write: OperatorGradient,
   name: string,
   at: {
     readonly sizes: readonly number[];
     readonly axis: number;
-    readonly block: number;
+    readonly part: number;
     readonly count: number;
   },
 ): string {
-  const { sizes, axis, block, count } = at;
+  const { sizes, axis, part, count } = at;
   const single = write.add('Unsqueeze', [name], { axes: [axis] });
-  const padded = write.add('Pad', [single], { pads: [block, count - 1 - block], axes: [axis] });
+  const padded = write.add('Pad', [single], { pads: [part, count - 1 - part], axes: [axis] });
   const shape = sizes.map((size, other) => (other === axis ? size * count : size));
   return write.add('Reshape', [padded], { shape });
 }
@@ -95,9 +96,7 @@ function splitGradient(write: OperatorGradient): void {
   const parts = sizes.map((size, index) => {
     if (write.has(index)) return `grad${index}`;
     const part = { shape: shape.map((whole, other) => (other === axis ? size : whole)), value };
-    const made = zeros.get(size) ?? write.add('ConstantOfShape', [], part);
-    zeros.set(size, made);
-    return made;
+    return madeOnce(zeros, size, () => write.add('ConstantOfShape', [], part));
   });
   write.add('Concat', parts, { axis }, 'd0');
 }

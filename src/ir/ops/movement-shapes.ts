@@ -16,16 +16,17 @@ export function permutation(view: OperatorView): readonly number[] {
 }
 
 /** The range that Slice takes of one of its axes. */
-interface SlicedAxis {
+export interface SlicedAxis {
   readonly axis: number;
-  /** First position taken, the distance to the next (negative: backwards), and how many are taken. */
+  /** First position taken, the bound of the last, the distance to the next (negative: backwards), and how many are taken. */
   readonly start: number;
+  readonly end: number;
   readonly step: number;
   readonly size: number;
   /** Whether it leaves the dimension unchanged. */
   readonly whole: boolean;
-  /** The number of the block taken, if the dimension consists of equal blocks (fused q, k, v) and it takes one; else null. */
-  readonly block: number | null;
+  /** The number of the part taken, if the dimension consists of equal parts (fused q, k, v) and it takes one; else null. */
+  readonly part: number | null;
 }
 
 /** A Slice's ranges, one per axis that it names. */
@@ -44,8 +45,9 @@ export function cuts(view: OperatorView): readonly SlicedAxis[] {
     const start = step > 0 ? place(starts[index] ?? 0, 0, dimension) : place(starts[index] ?? 0, 0, dimension - 1);
     const end = step > 0 ? place(ends[index] ?? 0, 0, dimension) : place(ends[index] ?? 0, -1, dimension - 1);
     const size = Math.max(0, Math.ceil((end - start) / step));
-    const isBlock = step === 1 && size > 1 && size < dimension && dimension % size === 0 && start % size === 0;
-    return { axis, start, step, size, whole: step === 1 && size === dimension, block: isBlock ? start / size : null };
+    const isPart = step === 1 && size > 1 && size < dimension && dimension % size === 0 && start % size === 0;
+    const whole = step === 1 && size === dimension;
+    return { axis, start, end, step, size, whole, part: isPart ? start / size : null };
   });
 }
 

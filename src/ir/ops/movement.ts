@@ -8,9 +8,9 @@ import type { Attributes } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule, dimensionSize } from '../rule-text.js';
 import { numbersOf } from './constants.js';
-import { entry, moves, presentOperands } from './entry.js';
+import { axisFromFront, entry, moves, presentOperands } from './entry.js';
 import { MOVEMENT_GRADIENTS } from './movement-gradient.js';
-import { cuts, padding, permutation, splitSizes } from './movement-shapes.js';
+import { cuts, padding, permutation, type SlicedAxis, splitSizes } from './movement-shapes.js';
 import {
   axisOf,
   broadcast,
@@ -29,6 +29,7 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Transpose',
     family: 'view',
+    complete: (view) => ({ ...view.attributes, perm: permutation(view) }),
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       return [{ dtype, shape: permutation(view).map((axis) => shape[axis] ?? 1) }];
@@ -46,10 +47,8 @@ const entries: readonly OperatorEntry[] = [
     op: 'Expand',
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'shape', form: 'ints' }],
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      return [{ dtype, shape: broadcast(view, [shape, neededIntegers(view, 'shape')]) }];
-    },
+    complete: (view) => ({ ...view.attributes, shape: expandedShape(view) }),
+    infer: (view) => [{ dtype: operand(view, 0).dtype, shape: expandedShape(view) }],
     rule: '*a -> *a',
     repeats: true,
     linear: () => [[0]],
@@ -65,6 +64,18 @@ const entries: readonly OperatorEntry[] = [
       { index: 3, attribute: 'axes', form: 'ints' },
       { index: 4, attribute: 'steps', form: 'ints' },
     ],
+    complete: (view) => {
+      const ranges = cuts(view);
+      // Counting down, an end before the first element can only be written from the back.
+      const end = ({ axis, end }: SlicedAxis) => (end < 0 ? -1 - (operand(view, 0).shape[axis] ?? 1) : end);
+      return {
+        ...view.attributes,
+        starts: ranges.map(({ start }) => start),
+        ends: ranges.map(end),
+        axes: ranges.map(({ axis }) => axis),
+        steps: ranges.map(({ step }) => step),
+      };
+    },
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       const sizes = [...shape];
@@ -74,11 +85,11 @@ const entries: readonly OperatorEntry[] = [
     rule: (view) => {
       const names = dimensionNames(operand(view, 0).shape.length);
       const cut = new Map(cuts(view).flatMap((entry) => (entry.whole ? [] : [[entry.axis, entry]])));
-      const side = (whole: string, block: (name: string, axis: number) => string) =>
+      const side = (whole: string, part: (name: string, axis: number) => string) =>
         names.map((name, axis) => {
           const entry = cut.get(axis);
           if (!entry) return name;
-          return entry.block === null ? `${whole}${axis}!` : block(name, axis);
+          return entry.part === null ? `${whole}${axis}!` : part(name, axis);
         });
       const operandDims = side('x', (name, axis) => `(p${axis}! ${name})`);
       return `${operandDims.join(' ')} -> ${side('y', (name) => name).join(' ')}`;
@@ -87,20 +98,24 @@ const entries: readonly OperatorEntry[] = [
     resize: (view, rule, size) => {
       const starts = [...neededIntegers(view, 'starts')];
       const ends = [...neededIntegers(view, 'ends')];
-      for (const [index, { axis, whole, block }] of cuts(view).entries()) {
+      for (const [index, { axis, whole, part }] of cuts(view).entries()) {
         const local = resultSizes(rule, size)[axis] ?? 1;
         if (whole) ends[index] = local;
-        else if (block !== null) [starts[index], ends[index]] = [block * local, (block + 1) * local];
+        else if (part !== null) [starts[index], ends[index]] = [part * local, (part + 1) * local];
       }
       return { ...view.attributes, starts, ends };
     },
     work: moves,
-    note: 'A sliced dimension is not sharded, unless the slice is one of several equal blocks.',
+    note: 'A sliced dimension is not sharded, unless the slice is one of several equal parts.',
   }),
   entry({
     op: 'Split',
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'split', form: 'ints' }],
+    complete: (view) => {
+      const { num_outputs: _, ...rest } = axisFromFront(0)(view);
+      return { ...rest, split: splitSizes({ ...view, attributes: rest }) };
+    },
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       const axis = axisOf(view, 'axis', shape.length, 0);
@@ -123,6 +138,7 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Concat',
     family: 'view',
+    complete: axisFromFront(0),
     infer: (view) => {
       const first = operand(view, 0);
       const axis = axisOf(view, 'axis', first.shape.length, 0);
@@ -154,6 +170,7 @@ const entries: readonly OperatorEntry[] = [
       { index: 2, attribute: 'constant_value', form: 'tensor' },
       { index: 3, attribute: 'axes', form: 'ints' },
     ],
+    complete: (view) => paddedBut(view, new Set()),
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       return [{ dtype, shape: padding(view).map(([before, after], axis) => before + (shape[axis] ?? 1) + after) }];
@@ -170,11 +187,7 @@ const entries: readonly OperatorEntry[] = [
       );
       return bindRule(`${side(before).join(' ')} -> ${side(after).join(' ')}`, view, {}, Object.fromEntries(windows));
     },
-    bordered: (view, cut) => {
-      const { axes: _, ...rest } = view.attributes;
-      const pads = [0, 1].flatMap((end) => padding(view).map((both, axis) => (cut.has(`x${axis}`) ? 0 : both[end])));
-      return { ...rest, pads: pads.map(Number) };
-    },
+    bordered: paddedBut,
     linear: (view) => {
       const value = tensor(view, 'constant_value');
       const zero = !value || numbersOf(value).every((number) => number === 0);
@@ -242,6 +255,18 @@ const entries: readonly OperatorEntry[] = [
 ];
 
 export const movementEntries = withGradients(entries, MOVEMENT_GRADIENTS);
+
+/** The shape that Expand's operand broadcasts to, whichever of both is longer. */
+function expandedShape(view: OperatorView): readonly number[] {
+  return broadcast(view, [operand(view, 0).shape, neededIntegers(view, 'shape')]);
+}
+
+/** Pad's attributes with the pads of all dimensions, and none where a dimension's factor is in `cut`. */
+function paddedBut(view: OperatorView, cut: ReadonlySet<string>): Attributes {
+  const { axes: _, ...rest } = view.attributes;
+  const pads = [0, 1].flatMap((end) => padding(view).map((both, axis) => (cut.has(`x${axis}`) ? 0 : both[end])));
+  return { ...rest, pads: pads.map(Number) };
+}
 
 /** Sizes of a result's dimensions at other factor sizes. */
 function resultSizes(rule: FactorRule, size: (factor: string) => number): readonly number[] {

@@ -25,8 +25,6 @@ export interface NormalisedTensor {
 /** A field with its unit form. */
 export interface Normalised {
   readonly at: Arithmetic;
-  /** Arithmetic over the statistics' shape: the field's with reduced dimensions of size 1. */
-  readonly small: Arithmetic;
   /** Mean over the field's axes, which are kept with size 1. */
   readonly mean: (name: string) => string;
   readonly count: number;
@@ -46,16 +44,15 @@ interface UnitFormWay {
 
 export function means(write: OperatorGradient, { type, shape, axes }: NormalisedTensor) {
   const at = write.on(type);
-  const small = write.on(type);
   const count = elementCount(axes.map((axis) => shape[axis] ?? 1));
-  return { at, small, count, shape, mean: (name: string) => small.mul(at.sum(name, axes), 1 / count) };
+  return { at, count, shape, mean: (name: string) => at.mul(at.sum(name, axes), 1 / count) };
 }
 
 export function normalised(write: OperatorGradient, field: NormalisedTensor, way: UnitFormWay): Normalised {
   const parts = means(write, field);
-  const { at, small, mean } = parts;
+  const { at, mean } = parts;
   const centred = way.isCentred ? at.sub(field.x, way.mean ?? mean(field.x)) : field.x;
-  const computed = () => small.of('Reciprocal', small.of('Sqrt', small.add(mean(at.square(centred)), way.epsilon)));
+  const computed = () => at.of('Reciprocal', at.of('Sqrt', at.add(mean(at.square(centred)), way.epsilon)));
   const inverse = way.inverse ?? computed();
   return { ...parts, isCentred: way.isCentred, inverse, unit: at.mul(centred, inverse) };
 }
@@ -75,18 +72,18 @@ interface Arriving {
 
 /** The gradient of the field. */
 export function throughUnit(normal: Normalised, arriving: Arriving): string {
-  const { at, small, shape, mean, count, isCentred, unit, inverse } = normal;
+  const { at, shape, mean, count, isCentred, unit, inverse } = normal;
   const terms: string[] = arriving.field ? [arriving.field] : [];
   if (arriving.unit) {
     const bent = at.sub(arriving.unit, at.mul(unit, mean(at.mul(arriving.unit, unit))));
     terms.push(at.mul(isCentred ? at.sub(bent, mean(arriving.unit)) : bent, inverse));
   }
   if (arriving.inverse) {
-    const coefficient = small.mul(small.mul(arriving.inverse, small.square(inverse)), -1 / count);
+    const coefficient = at.mul(at.mul(arriving.inverse, at.square(inverse)), -1 / count);
     terms.push(at.mul(unit, coefficient));
   }
-  if (arriving.variance) terms.push(at.mul(unit, small.mul(small.div(arriving.variance, inverse), 2 / count)));
-  const lift = arriving.mean ? small.mul(arriving.mean, 1 / count) : null;
+  if (arriving.variance) terms.push(at.mul(unit, at.mul(at.div(arriving.variance, inverse), 2 / count)));
+  const lift = arriving.mean ? at.mul(arriving.mean, 1 / count) : null;
   const sum = terms.length > 0 ? terms.reduce((total, term) => at.add(total, term)) : null;
   if (sum && lift) return at.add(sum, lift);
   if (sum) return sum;

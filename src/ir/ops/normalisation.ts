@@ -5,7 +5,7 @@
 import { dtypeOfOnnx } from '../dtype.js';
 import type { TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
-import { entry, perInputElement } from './entry.js';
+import { axisFromFront, entry, perInputElement } from './entry.js';
 import { normalisationGradients } from './normalisation-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, operand } from './operands.js';
 import { withGradients } from './operator-gradient.js';
@@ -15,6 +15,8 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'LayerNormalization',
     family: 'normalisation',
+    block: 'LayerNormalization',
+    complete: axisFromFront(-1),
     infer: (view) => {
       const type = operand(view, 0);
       const from = axisOf(view, 'axis', type.shape.length, -1);
@@ -32,6 +34,8 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'RMSNormalization',
     family: 'normalisation',
+    block: 'RMSNormalization',
+    complete: axisFromFront(-1),
     infer: (view) => [checkScales(view, axisOf(view, 'axis', operand(view, 0).shape.length, -1))],
     rule: (view) => trailingRule(view, 1),
     expansion: rmsExpansion,
@@ -41,6 +45,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'SimplifiedLayerNormalization',
     family: 'normalisation',
+    block: 'RMSNormalization',
     infer: (view) => {
       const type = operand(view, 0);
       const from = axisOf(view, 'axis', type.shape.length, -1);

@@ -5,6 +5,8 @@ import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
 import type { Attributes, ConstantTensor } from '../graph.js';
 import type { OperatorView, WrittenOperators } from '../operator.js';
+import { madeOnce } from '../remembered.js';
+import { gradientNames, resultNames } from '../written-names.js';
 import { ExpansionWriter, positionsAlong, summationType } from './expansion.js';
 import { operand, result } from './operands.js';
 import { type DimensionAxes, rearrange } from './rearrange.js';
@@ -78,9 +80,7 @@ export class OperatorWriter {
   /** A scalar of a type; equal ones are one constant. */
   scalar(dtype: DType, value: number): string {
     const key = `${dtype}:${Object.is(value, -0) ? '-0' : value}`;
-    const name = this.#scalars.get(key) ?? this.expansion.scalar(dtype, value);
-    this.#scalars.set(key, name);
-    return name;
+    return madeOnce(this.#scalars, key, () => this.expansion.scalar(dtype, value));
   }
 
   /** A scalar of an operand's type. */
@@ -91,18 +91,12 @@ export class OperatorWriter {
   /** `name`, of type `from`, in type `to`; the same cast is written once. */
   inType(name: string, from: DType, to: DType): string {
     if (from === to) return name;
-    const key = `${name}:${to}`;
-    const known = this.#casts.get(key) ?? this.cast(name, to);
-    this.#casts.set(key, known);
-    return known;
+    return madeOnce(this.#casts, `${name}:${to}`, () => this.cast(name, to));
   }
 
   /** As `add`, for an operator without attributes: the same one is written once. */
   once(op: string, inputs: readonly string[]): string {
-    const key = `${op}(${inputs.join()})`;
-    const known = this.#written.get(key) ?? this.add(op, inputs);
-    this.#written.set(key, known);
-    return known;
+    return madeOnce(this.#written, `${op}(${inputs.join()})`, () => this.add(op, inputs));
   }
 
   /** Arithmetic on tensors of a type. */
@@ -117,17 +111,17 @@ export class OperatorWriter {
   }
 
   finish(): WrittenOperators {
-    return withoutRenames(this.expansion.finish());
+    const { inputs, outputs } = this.view;
+    return withoutRenames(this.expansion.finish(), new Set([...resultNames(outputs), ...gradientNames(inputs)]));
   }
 }
 
 /** Removes an Identity that only renames a tensor to a gradient or a result: the tensor gets that name itself. */
-function withoutRenames(written: WrittenOperators): WrittenOperators {
+function withoutRenames(written: WrittenOperators, wanted: ReadonlySet<string>): WrittenOperators {
   const made = new Set(written.nodes.flatMap(({ outputs }) => outputs));
   const renamed = new Map<string, string>();
   const nodes = written.nodes.filter(({ op, inputs: [input], outputs: [output = ''] }) => {
-    if (op !== 'Identity' || !input || !made.has(input) || !/^(d|out)\d+$/.test(output) || renamed.has(input))
-      return true;
+    if (op !== 'Identity' || !input || !made.has(input) || !wanted.has(output) || renamed.has(input)) return true;
     renamed.set(input, output);
     return false;
   });

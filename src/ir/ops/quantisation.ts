@@ -7,20 +7,11 @@ import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { matmulWork, productType } from './contraction.js';
 import { resizeGroups } from './convolution.js';
 import { entry, perElement } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
-import {
-  axisOf,
-  broadcast,
-  dimensionNames,
-  dtypeAttribute,
-  mismatch,
-  numberOf,
-  ofRank,
-  operand,
-  result,
-} from './operands.js';
+import { axisOf, dimensionNames, dtypeAttribute, mismatch, numberOf, ofRank, operand, result } from './operands.js';
 import { INTEGER_RESULT, STEPS, withGradients } from './operator-gradient.js';
 import { spatialNames, windowsOf } from './windows.js';
 
@@ -80,31 +71,21 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'MatMulInteger',
       family: 'contraction',
-      infer: (view) => {
-        const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 1, 2, true)];
-        if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
-        const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
-        return [{ dtype: 'int32', shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
-      },
+      infer: (view) => [productType(view, 1, 'int32')],
       rule: (view) => `*b m k+, *b k+ n, ${scaleText(view, 2, 'm')}, ${scaleText(view, 3, 'n')} -> *b m n`,
-      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+      work: matmulWork,
     }),
     entry({
       op: 'QLinearMatMul',
       family: 'contraction',
       precision: 'full',
-      infer: (view) => {
-        const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 3, 2, true)];
-        if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
-        const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
-        return [{ dtype: operand(view, 7).dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
-      },
+      infer: (view) => [productType(view, 3, operand(view, 7).dtype)],
       rule: (view) => {
         const scales = (first: number, name: string) =>
           `${scaleText(view, first, name)}, ${scaleText(view, first + 1, name)}`;
         return `*b m k!, ${scales(1, 'm')}, *b k! n, ${scales(4, 'n')}, ${scales(6, 'm')} -> *b m n`;
       },
-      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+      work: matmulWork,
       note: 'The contracted dimension is not sharded: sums are rounded to the quantised type immediately.',
     }),
     entry({

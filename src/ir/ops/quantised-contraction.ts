@@ -2,13 +2,12 @@
  * @file ONNX Runtime's matmuls of quantised numbers (domain com.microsoft). Those with floating-point results are expanded if
  * the contracted dimension is sharded: integers are summed exactly, then scaled.
  */
-import type { DType } from '../dtype.js';
 import type { DimensionFactors } from '../factor-rule.js';
-import { elementCount, type TensorType } from '../graph.js';
-import type { OperatorEntry, OperatorView, Work } from '../operator.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { gemmWork, matmulWork, productType } from './contraction.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
-import { broadcast, dimensionNames, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { dimensionNames, mismatch, numberOf, ofRank, operand, result } from './operands.js';
 import { differentiable } from './operator-gradient.js';
 import { scaleText } from './quantisation.js';
 
@@ -21,7 +20,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [matmulType(view, 'int32')],
+    infer: (view) => [productType(view, 1, 'int32')],
     rule: '*b m k+, *b k+ n -> *b m n',
     linear: () => [[0], [1]],
     work: matmulWork,
@@ -32,7 +31,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [matmulType(view, operand(view, 2).dtype)],
+    infer: (view) => [productType(view, 1, operand(view, 2).dtype)],
     rule: (view) => {
       const scales = `${scaleText(view, 2, '1')}, ${scaleText(view, 3, 'n')}`;
       const zeros = `${scaleText(view, 4, '1')}, ${scaleText(view, 5, 'n')}`;
@@ -55,7 +54,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [matmulType(view, 'float32')],
+    infer: (view) => [productType(view, 1, 'float32')],
     rule: (view) => {
       const column = `${scaleText(view, 2, 'n')}, ${scaleText(view, 3, 'n')}`;
       // The scale of the left operand is that of its largest value: finding it reads all of its dimensions.
@@ -95,10 +94,7 @@ const ENTRIES: readonly OperatorEntry[] = [
         `${scaleText(view, index, name)}, ${scaleText(view, index + 1, name)}`;
       return `${a}, ${scales(1, '1')}, ${b}, ${scales(4, 'n')}, ${bias}, ${scales(7, '1')} -> m n`;
     },
-    work: (view) => {
-      const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
-      return { flops: 2 * elementCount(result(view, 0).shape) * k };
-    },
+    work: gemmWork,
     parameterInputs: [3, 4, 5, 6],
     note: NOTE,
   }),
@@ -109,17 +105,6 @@ const QUANTISED = 'its operands are whole numbers, or are made so: a step functi
 export const quantisedContractionEntries: readonly OperatorEntry[] = ENTRIES.map((item) =>
   differentiable(item, QUANTISED),
 );
-
-function matmulType(view: OperatorView, dtype: DType): TensorType {
-  const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 1, 2, true)];
-  if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
-  const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
-  return { dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] };
-}
-
-function matmulWork(view: OperatorView): Work {
-  return { flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) };
-}
 
 function resultDimensions(view: OperatorView): readonly DimensionFactors[] {
   return [...dimensionNames(result(view, 0).shape.length - 2, 'b'), 'm', 'n'].map((name) => [name]);

@@ -4,7 +4,7 @@
  */
 import { elementCount, type TensorType } from '../graph.js';
 import type { OperatorEntry } from '../operator.js';
-import { entry } from './entry.js';
+import { entry, unsharded } from './entry.js';
 import { mismatch, numberOf, ofRank, operand, text } from './operands.js';
 import { withGradients } from './operator-gradient.js';
 import { RECURRENT_GRADIENTS } from './recurrent-gradient.js';
@@ -72,13 +72,7 @@ const entries: readonly OperatorEntry[] = [
       const last: TensorType = { dtype, shape: [directions, batch, hidden] };
       return [{ dtype, shape: [steps, directions, batch, hidden] }, last, last].slice(0, view.outputCount);
     },
-    rule: (view) => {
-      const whole = (types: typeof view.inputs, prefix: string) =>
-        types
-          .map((type, index) => type?.shape.map((_, axis) => `${prefix}${index}_${axis}!`).join(' ') ?? '_')
-          .join(', ');
-      return `${whole(view.inputs, 'x')} -> ${whole(view.outputs, 'y')}`;
-    },
+    rule: unsharded,
     work: (view) => {
       const [steps = 1, batch = 1] = operand(view, 0).shape;
       const weights = elementCount(operand(view, 1).shape) + elementCount(operand(view, 2).shape);

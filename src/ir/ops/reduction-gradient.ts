@@ -17,9 +17,7 @@ interface Reduced {
 interface ReductionFormula {
   readonly write: OperatorGradient;
   readonly axes: readonly number[];
-  /** Arithmetic over the operand's shape, and over the result's with reduced dimensions of size 1. */
-  readonly whole: Arithmetic;
-  readonly small: Arithmetic;
+  readonly at: Arithmetic;
   readonly x: string;
   /** The result and its gradient, in a shape that broadcasts to the operand. */
   readonly y: string;
@@ -34,16 +32,16 @@ type ReductionGradient = (around: ReductionFormula) => string;
 
 const FORMULAS: Readonly<Record<string, ReductionGradient>> = {
   ReduceSum: ({ g, spread }) => spread(g),
-  ReduceMean: ({ g, small, count, spread }) => spread(small.mul(g, 1 / count)),
-  ReduceL1: ({ g, x, whole }) => whole.mul(g, whole.of('Sign', x)),
+  ReduceMean: ({ g, at, count, spread }) => spread(at.mul(g, 1 / count)),
+  ReduceL1: ({ g, x, at }) => at.mul(g, at.of('Sign', x)),
   // Zero where all elements are, as torch.linalg.vector_norm has it.
-  ReduceL2: ({ g, x, y, whole, small }) => {
-    const share = small.where(small.of('Equal', y, 0), 0, small.div(g, y));
-    return whole.mul(share, x);
+  ReduceL2: ({ g, x, y, at }) => {
+    const share = at.where(at.of('Equal', y, 0), 0, at.div(g, y));
+    return at.mul(share, x);
   },
-  ReduceSumSquare: ({ g, x, whole, small }) => whole.mul(small.add(g, g), x),
-  ReduceLogSum: ({ g, y, small, spread }) => spread(small.mul(g, small.of('Exp', small.of('Neg', y)))),
-  ReduceLogSumExp: ({ g, x, y, whole }) => whole.mul(g, whole.of('Exp', whole.sub(x, y))),
+  ReduceSumSquare: ({ g, x, at }) => at.mul(at.add(g, g), x),
+  ReduceLogSum: ({ g, y, at, spread }) => spread(at.mul(g, at.of('Exp', at.of('Neg', y)))),
+  ReduceLogSumExp: ({ g, x, y, at }) => at.mul(g, at.of('Exp', at.sub(x, y))),
   ReduceMax: chosen,
   ReduceMin: chosen,
   ReduceProd: others,
@@ -77,8 +75,7 @@ function body(write: OperatorGradient, formula: ReductionGradient, shapeOf: (vie
   const made = formula({
     write,
     axes,
-    whole: write.on(type),
-    small: write.on(type),
+    at: write.on(type),
     get x() {
       return write.inType('in0', dtype, type);
     },
@@ -95,19 +92,19 @@ function body(write: OperatorGradient, formula: ReductionGradient, shapeOf: (vie
 }
 
 /** Elements that tie share the gradient evenly, as torch.amax has it. */
-function chosen({ whole, small, x, y, g, axes }: ReductionFormula): string {
-  const hit = whole.of('Equal', x, y);
-  const share = small.div(g, whole.sum(whole.count(hit), axes));
-  return whole.where(hit, share, 0);
+function chosen({ at, x, y, g, axes }: ReductionFormula): string {
+  const hit = at.of('Equal', x, y);
+  const share = at.div(g, at.sum(at.count(hit), axes));
+  return at.where(hit, share, 0);
 }
 
 /** The product of the other elements, also where some are zero: it is zero if any of the others is zero. */
-function others({ write, whole, x, g, axes, small }: ReductionFormula): string {
-  const zero = whole.of('Equal', x, 0);
-  const safe = whole.where(zero, 1, x);
+function others({ write, at, x, g, axes }: ReductionFormula): string {
+  const zero = at.of('Equal', x, 0);
+  const safe = at.where(zero, 1, x);
   const product = write.add('ReduceProd', [safe], { axes, keepdims: 1 });
-  const count = whole.count(zero);
-  const elsewhere = whole.sub(whole.sum(count, axes), count);
-  const rest = whole.div(small.mul(g, product), safe);
-  return whole.where(whole.of('Equal', elsewhere, 0), rest, 0);
+  const count = at.count(zero);
+  const elsewhere = at.sub(at.sum(count, axes), count);
+  const rest = at.div(at.mul(g, product), safe);
+  return at.where(at.of('Equal', elsewhere, 0), rest, 0);
 }

@@ -49,6 +49,11 @@ const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, b
     // A maximum or minimum needs no more precision than its operand.
     ...(mark === '+max' || mark === '+min' ? { precision: 'follow' as const } : {}),
     constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
+    complete: (view) => {
+      const { noop_with_empty_axes: noop, ...rest } = view.attributes;
+      const { axes } = reductionOf(view);
+      return noop === 1 && axes.length === 0 ? view.attributes : { keepdims: 1, ...rest, axes };
+    },
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       const { axes, keep } = reductionOf(view);

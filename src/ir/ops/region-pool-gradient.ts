@@ -39,9 +39,9 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   const [rows, columns] = [binsOf(write, 2), binsOf(write, 3)];
   // [image, row, channel, column]: a region's rows are then whole rows of the table.
   const transposed = write.add('Transpose', ['in0'], { perm: [0, 2, 1, 3] });
-  const pixels = write.on('int64');
-  const ordered = pixels.add(
-    pixels.mul(write.positions([1, height, 1, 1], 1), width),
+  const whole = write.on('int64');
+  const ordered = whole.add(
+    whole.mul(write.positions([1, height, 1, 1], 1), width),
     write.positions([1, 1, 1, width], 3),
   );
   const places = write.add('Expand', [ordered], { shape: [images, height, channels, width] });
@@ -54,9 +54,8 @@ export function pooledRegionGradient(write: OperatorGradient): void {
     values: table(upright.map(({ values }) => values)),
     places: table(upright.map((one) => one.places)),
   };
-  const each = write.on('int64');
   const owner = write.cast(column(write, 0), 'int64');
-  const row = (start: string) => each.add(each.mul(each.add(each.mul(rows.level, images), owner), height), start);
+  const row = (start: string) => whole.add(whole.mul(whole.add(whole.mul(rows.level, images), owner), height), start);
   const [above, below] = rows.starts.map((start) => {
     const index = row(start);
     const taken = (name: string) => write.add('Gather', [name, index], { axis: 0 });
@@ -66,9 +65,8 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   const level = ranges(write, bands, { axis: 3, size: width });
   const joined = (names: readonly string[]) => write.add('Concat', names, { axis: 3 });
   const across = { values: joined(level.map(({ values }) => values)), places: joined(level.map((one) => one.places)) };
-  const narrow = write.on('int64');
   const [left, right] = columns.starts.map((start) => {
-    const index = narrow.add(narrow.mul(columns.level, width), start);
+    const index = whole.add(whole.mul(columns.level, width), start);
     const apart = write.add('Unsqueeze', [index], { axes: [1, 2] });
     const spread = write.add('Expand', [apart], { shape: [regions, tall, channels, wide] });
     const taken = (name: string) => write.add('GatherElements', [name, spread], { axis: 3 });
@@ -76,8 +74,8 @@ export function pooledRegionGradient(write: OperatorGradient): void {
   });
   const found = larger(write, left as Most, right as Most);
   const apart = write.add('Unsqueeze', [owner], { axes: [2, 3] });
-  const first = write.on('int64').mul(apart, height * width);
-  const target = write.on('int64').add(found.places, first);
+  const first = whole.mul(apart, height * width);
+  const target = whole.add(found.places, first);
   const resultGradient = write.add('Transpose', ['grad0'], { perm: [0, 2, 1, 3] });
   const empty = write
     .on('bool')
@@ -139,15 +137,14 @@ function binsOf(write: OperatorGradient, axis: 2 | 3): Bins {
   const { view } = write;
   const { dtype, shape } = operand(view, IMAGE);
   const [size, pooled] = [shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
-  const region = write.on(dtype);
-  const [low, high] = (axis === 2 ? [2, 4] : [1, 3]).map((index) => {
-    const scaled = region.mul(column(write, index), numberOf(view, 'spatial_scale', 1));
-    // Halves are rounded away from zero.
-    return region.mul(region.of('Sign', scaled), region.of('Floor', region.add(region.of('Abs', scaled), 0.5)));
-  });
-  const length = region.of('Max', region.add(region.sub(high ?? '', low ?? ''), 1), 1);
-  const bin = region.div(length, pooled);
   const at = write.on(dtype);
+  const [low, high] = (axis === 2 ? [2, 4] : [1, 3]).map((index) => {
+    const scaled = at.mul(column(write, index), numberOf(view, 'spatial_scale', 1));
+    // Halves are rounded away from zero.
+    return at.mul(at.of('Sign', scaled), at.of('Floor', at.add(at.of('Abs', scaled), 0.5)));
+  });
+  const length = at.of('Max', at.add(at.sub(high ?? '', low ?? ''), 1), 1);
+  const bin = at.div(length, pooled);
   const order = (from: number) =>
     write.tensor(
       constant(

@@ -6,7 +6,7 @@
  * ([3, 4] against [2, 6]) the walk goes on from the minor end, and the middle that fits nothing stays whole.
  */
 import type { FactorRule } from '../factor-rule.js';
-import { elementCount } from '../graph.js';
+import { type Attributes, elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule, dimensionSize } from '../rule-text.js';
 import { entry, isFree } from './entry.js';
@@ -27,6 +27,11 @@ const entries: readonly OperatorEntry[] = [
     op: 'Reshape',
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'shape', form: 'ints' }],
+    complete: (view) => {
+      const { allowzero: _, ...rest } = view.attributes;
+      const shape = reshapedShape(view);
+      return shape.includes(0) ? { ...rest, allowzero: 1, shape } : { ...rest, shape };
+    },
     infer: (view) => [{ dtype: operand(view, 0).dtype, shape: reshapedShape(view) }],
     rule: (view) => reshapeRule(view),
     linear: () => [[0]],
@@ -71,8 +76,9 @@ const entries: readonly OperatorEntry[] = [
       return `${names.map((name, axis) => (axes.includes(axis) ? '1' : name)).join(' ')} -> ${kept.join(' ')}`;
     },
     linear: () => [[0]],
+    complete: axesSqueezed,
     // Named, since a shard may have dimensions of size 1 that the whole has not.
-    resize: (view) => ({ ...view.attributes, axes: squeezedAxes(view) }),
+    resize: axesSqueezed,
     work: isFree,
     isView: true,
   }),
@@ -80,6 +86,7 @@ const entries: readonly OperatorEntry[] = [
     op: 'Unsqueeze',
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
+    complete: (view) => ({ ...view.attributes, axes: unsqueezedAxes(view) }),
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       const axes = unsqueezedAxes(view);
@@ -133,14 +140,14 @@ export const reshapeEntries = withGradients(entries, {
 function reshapedShape(view: OperatorView): readonly number[] {
   const { shape } = operand(view, 0);
   const copies = numberOf(view, 'allowzero', 0) === 0;
-  const wanted = neededIntegers(view, 'shape').map((size, index) =>
-    size === 0 && copies ? (shape[index] ?? 1) : size,
-  );
+  const given = neededIntegers(view, 'shape');
+  const wanted = given.map((size, index) => (size === 0 && copies ? (shape[index] ?? 0) : size));
   const known = elementCount(wanted.filter((size) => size !== -1));
   const total = elementCount(shape);
-  const resolved = wanted.map((size) => (size === -1 ? (known === 0 ? 0 : total / known) : size));
-  if (elementCount(resolved) !== total || resolved.some((size) => !Number.isInteger(size)))
-    throw mismatch(view, `${total} elements do not make [${wanted.join(', ')}]`);
+  const resolved = wanted.map((size) => (size === -1 && known > 0 ? total / known : size));
+  const isSound = resolved.every((size) => Number.isInteger(size) && size >= 0);
+  if (elementCount(resolved) !== total || !isSound || given.filter((size) => size === -1).length > 1)
+    throw mismatch(view, `[${shape.join(', ')}] does not reshape to [${given.join(', ')}]`);
   return resolved;
 }
 
@@ -148,6 +155,10 @@ function squeezedAxes(view: OperatorView): readonly number[] {
   const { shape } = operand(view, 0);
   const axes = integers(view, 'axes');
   return axes ? axesFromFront(view, axes, shape.length) : shape.flatMap((size, axis) => (size === 1 ? [axis] : []));
+}
+
+function axesSqueezed(view: OperatorView): Attributes {
+  return { ...view.attributes, axes: squeezedAxes(view) };
 }
 
 function unsqueezedAxes(view: OperatorView): readonly number[] {

@@ -5,7 +5,7 @@
  *
  *     wrapped = where(index < 0, index + rows, index)        negative indices count from the end
  *     local   = wrapped − offset
- *     inside  = 0 ≤ local < block
+ *     inside  = 0 ≤ local < size
  *     result  = scatter(data, where(inside, local, 0), where(inside, updates, 0))
  */
 import type { FactorRule, TensorFactors } from '../factor-rule.js';
@@ -17,7 +17,7 @@ import { axisOf, operand } from './operands.js';
 /** A shard of the rows: where it begins (an int64 tensor of shape [1]), and how many there are in it and in all. */
 interface Shard {
   readonly offset: string;
-  readonly block: number;
+  readonly size: number;
   readonly rows: number;
 }
 
@@ -25,12 +25,12 @@ interface Shard {
 export function scatterRowsOnShard(
   view: OperatorView,
   rule: FactorRule,
-  { offset, block }: Omit<Shard, 'rows'>,
+  { offset, size }: Omit<Shard, 'rows'>,
 ): Expansion {
   const write = new ExpansionWriter();
   const tuples = rule.inputs[1] ?? [];
   const updates = rule.inputs[2] ?? [];
-  const { inside, local } = placesOnShard(write, view, tuples, { offset, block, rows: operand(view, 0).shape[0] ?? 1 });
+  const { inside, local } = placesOnShard(write, view, tuples, { offset, size, rows: operand(view, 0).shape[0] ?? 1 });
   const last = tuples.length - 1;
   const flat = write.add('Squeeze', [inside], tuples.slice(0, -1), { axes: [last] });
   const beside = updates.flatMap((_, axis) => (axis < last ? [] : [axis]));
@@ -45,25 +45,20 @@ export function scatterRowsOnShard(
 export function scatterElementsOnShard(
   view: OperatorView,
   rule: FactorRule,
-  { offset, block }: Omit<Shard, 'rows'>,
+  { offset, size }: Omit<Shard, 'rows'>,
 ): Expansion {
   const write = new ExpansionWriter();
   const places = rule.inputs[1] ?? [];
   const { shape } = operand(view, 0);
   const rows = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
-  const { inside, local } = placesOnShard(write, view, places, { offset, block, rows });
+  const { inside, local } = placesOnShard(write, view, places, { offset, size, rows });
   const kept = write.add('Where', [inside, 'in2', zeroOf(write, view)], places);
   write.add('ScatterElements', ['in0', local, kept], rule.outputs[0] ?? [], view.attributes, 'out0');
   return write.finish();
 }
 
 /** Indices as the shard counts its rows (row 0 for those of others), and which of them are its own. */
-function placesOnShard(
-  write: ExpansionWriter,
-  view: OperatorView,
-  dims: TensorFactors,
-  { offset, block, rows }: Shard,
-) {
+function placesOnShard(write: ExpansionWriter, view: OperatorView, dims: TensorFactors, { offset, size, rows }: Shard) {
   const { dtype } = operand(view, 1);
   const start = dtype === 'int64' ? offset : write.cast(offset, [[]], dtype);
   const zero = write.scalar(dtype, 0);
@@ -75,7 +70,7 @@ function placesOnShard(
   );
   const moved = write.add('Sub', [wrapped, start], dims);
   const above = write.add('GreaterOrEqual', [moved, zero], dims);
-  const below = write.add('Less', [moved, write.scalar(dtype, block)], dims);
+  const below = write.add('Less', [moved, write.scalar(dtype, size)], dims);
   const inside = write.add('And', [above, below], dims);
   return { inside, local: write.add('Where', [inside, moved, zero], dims) };
 }

@@ -3,7 +3,7 @@
  * the sum of the exponentials.
  */
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
-import { entry, perElement } from './entry.js';
+import { axisFromFront, entry, perElement } from './entry.js';
 import { ExpansionWriter, positionsAlong, reducedDimensions, summationType } from './expansion.js';
 import { axisOf, dimensionNames, operand } from './operands.js';
 import { differentiable, type OperatorGradient, STEPS } from './operator-gradient.js';
@@ -33,6 +33,7 @@ export const softmaxEntries: readonly OperatorEntry[] = [
     entry({
       op: 'Hardmax',
       family: 'normalisation',
+      complete: axisFromFront(-1),
       infer: (view) => [operand(view, 0)],
       rule: (view) => alongAxis(view, '%'),
       expansion: hardmaxExpansion,
@@ -46,6 +47,7 @@ function softmaxEntry(op: string, last: Last): OperatorEntry {
   return entry({
     op,
     family: 'normalisation',
+    complete: axisFromFront(-1),
     infer: (view) => [operand(view, 0)],
     rule: (view) => alongAxis(view, '%'),
     expansion: (view) => softmaxExpansion(view, last),

@@ -7,7 +7,7 @@ import { isFloating } from '../dtype.js';
 import { type Attributes, elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { constant } from './constants.js';
-import { entry, perInputElement } from './entry.js';
+import { axisFromFront, entry, perInputElement } from './entry.js';
 import { ExpansionWriter, positionsAlong, reducedDimensions } from './expansion.js';
 import { axisOf, dimensionNames, integers, mismatch, numberOf, operand } from './operands.js';
 import { INTEGER_RESULT, type OperatorGradient, withGradients } from './operator-gradient.js';
@@ -17,6 +17,7 @@ const entries: readonly OperatorEntry[] = [
     op: 'TopK',
     family: 'sort',
     constantInputs: [{ index: 1, attribute: 'k', form: 'ints' }],
+    complete: axisFromFront(-1),
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);
       const axis = axisOf(view, 'axis', shape.length, -1);
@@ -45,6 +46,7 @@ const entries: readonly OperatorEntry[] = [
       op,
       family: 'reduction',
       precision: 'follow',
+      complete: axisFromFront(0),
       infer: (view) => {
         const { shape } = operand(view, 0);
         const axis = axisOf(view, 'axis', shape.length, 0);
@@ -79,6 +81,7 @@ const entries: readonly OperatorEntry[] = [
       family: 'sort',
       precision: 'full',
       constantInputs: [{ index: 1, attribute: 'axis', form: 'int' }],
+      complete: axisFromFront(0),
       infer: (view) => [operand(view, 0)],
       rule: (view) => {
         const side = alongAxis(view, 0, 'v!').join(' ');

@@ -66,7 +66,7 @@ export interface SpatialNames {
   readonly output: readonly string[];
   /** The result's factors without marks, for expansions. */
   readonly plain: readonly DimensionFactors[];
-  /** By factor whose blocks need borders: the window over it. */
+  /** By factor whose shards need borders: the window over it. */
   readonly windows: Readonly<Record<string, HaloWindow>>;
 }
 

@@ -5,6 +5,7 @@
 import { isFloating } from '../dtype.js';
 import type { Graph } from '../graph.js';
 import { elementCount } from '../graph.js';
+import { type Readers, readersOf } from '../makers-and-readers.js';
 import type { OnnxModel, SourceNode } from '../onnx/model.js';
 
 export interface FoldedParameter {
@@ -24,15 +25,7 @@ export function foldedParameters(
     ([name, { dtype }]) => model.kinds.get(name) === 'parameter' && isFloating(dtype) && !graph.weights.has(name),
   );
   if (gone.length === 0) return [];
-  const readers = new Map<string, SourceNode[]>();
-  for (const node of nodes) {
-    for (const input of node.inputs) {
-      if (input === null) continue;
-      const list = readers.get(input);
-      if (list) list.push(node);
-      else readers.set(input, [node]);
-    }
-  }
+  const readers = readersOf(nodes);
   return gone.flatMap(([name, { shape }]) => {
     const heir = readers.has(name) ? heirOf(name, readers, graph) : undefined;
     // A parameter that became part of another (stacked gates of a recurrence) is still there.
@@ -45,7 +38,7 @@ export function foldedParameters(
 const TRAIL = 1000;
 
 /** The first weight of the graph that is made of `name`; null where its trail ends at a computed tensor. */
-function heirOf(name: string, readers: ReadonlyMap<string, readonly SourceNode[]>, graph: Graph): string | null {
+function heirOf(name: string, readers: Readers<SourceNode>, graph: Graph): string | null {
   const seen = new Set([name]);
   for (const tensor of seen) {
     if (seen.size > TRAIL) return null;

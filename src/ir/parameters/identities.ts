@@ -19,7 +19,14 @@ export interface IdentityUse {
 }
 
 /** Operators that pass an initializer on under another name or form; readers of their result read the initializer. */
-const HANDS_ON: ReadonlySet<string> = new Set(['Identity', 'Transpose', 'Cast', 'Reshape', 'Squeeze', 'Unsqueeze']);
+export const HANDS_ON: ReadonlySet<string> = new Set([
+  'Identity',
+  'Transpose',
+  'Cast',
+  'Reshape',
+  'Squeeze',
+  'Unsqueeze',
+]);
 
 /** Uses of initializers through Identity, among `nodes` (in order, functions inlined). Nodes without a name are skipped. */
 export function identityUses(model: OnnxModel, nodes: readonly SourceNode[]): readonly IdentityUse[] {

@@ -10,10 +10,12 @@
  */
 
 import { type Graph, type Node, plainFileTensor } from '../graph.js';
+import { appendTo } from '../group-by.js';
 import { ForwardWriter, readIn } from '../passes/forward-writer.js';
+import { madeOnce } from '../remembered.js';
 import { withOperands } from '../with-operands.js';
 import type { Parameter, WeightPlace } from './parameter.js';
-import type { OperandReader } from './places.js';
+import { type OperandReaders, operandReaders } from './places.js';
 
 export interface PlacedParameters {
   readonly graph: Graph;
@@ -27,31 +29,14 @@ export interface PlacedParameters {
  * Weights that nothing reads any more go; so do operators that served none but them.
  */
 export function placeParameters(graph: Graph, parameters: readonly Parameter[]): PlacedParameters {
-  const readers = readersOf(graph);
+  const readers = operandReaders(graph.nodes);
   const moved = parameters.filter((parameter) => !ownsItsWeight(graph, readers, parameter));
   if (moved.length === 0) return { graph, weightOf: ({ name }) => name };
   return new PlacementWriter(graph, readers, moved).placed();
 }
 
-function readersOf(graph: Graph): ReadonlyMap<string, readonly OperandReader[]> {
-  const readers = new Map<string, OperandReader[]>();
-  for (const node of graph.nodes) {
-    node.inputs.forEach((input, operand) => {
-      if (input === null) return;
-      const found = readers.get(input);
-      if (found) found.push({ node, operand });
-      else readers.set(input, [{ node, operand }]);
-    });
-  }
-  return readers;
-}
-
 /** Whether the file has it so already: one weight of its name, which serves nothing else. */
-function ownsItsWeight(
-  graph: Graph,
-  readers: ReadonlyMap<string, readonly OperandReader[]>,
-  { name, weights, places }: Parameter,
-): boolean {
+function ownsItsWeight(graph: Graph, readers: OperandReaders, { name, weights, places }: Parameter): boolean {
   return weights.length === 1 && weights[0] === name && !servesOthers(graph, readers, name, placesIn([{ places }]));
 }
 
@@ -74,12 +59,7 @@ function endKey(node: string, operand: number): string {
 }
 
 /** Whether a weight, or a tensor that operators on the paths make of it, is read elsewhere. */
-function servesOthers(
-  graph: Graph,
-  readers: ReadonlyMap<string, readonly OperandReader[]>,
-  weight: string,
-  { through, ends }: PlacePaths,
-): boolean {
+function servesOthers(graph: Graph, readers: OperandReaders, weight: string, { through, ends }: PlacePaths): boolean {
   const carried = [weight];
   for (const tensor of carried) {
     if (graph.outputs.includes(tensor)) return true;
@@ -109,7 +89,7 @@ class PlacementWriter {
 
   constructor(
     private readonly base: Graph,
-    readers: ReadonlyMap<string, readonly OperandReader[]>,
+    readers: OperandReaders,
     parameters: readonly Parameter[],
   ) {
     this.write = new ForwardWriter(base);
@@ -156,9 +136,8 @@ class PlacementWriter {
   private redirect(name: string, place: WeightPlace): void {
     const node = this.nodeOf.get(place.node);
     if (!node) throw new Error(`${place.node} is not an operator of the graph`);
-    const found = this.operands.get(node.name) ?? new Map<number, string>();
+    const found = madeOnce(this.operands, node.name, () => new Map<number, string>());
     found.set(place.operand, this.carry(name, place, node));
-    this.operands.set(node.name, found);
   }
 
   /** The parameter's value as the place wants it. */
@@ -168,26 +147,19 @@ class PlacementWriter {
     // The transpose of a weight that was stored transposed is the weight itself.
     const undone = isTransposeOfFirst && first !== undefined && turnsMatrix(first);
     let [at, key] = [name, JSON.stringify([name, isTransposeOfFirst && !undone])];
-    if (isTransposeOfFirst && !undone) at = this.once(key, () => this.step(`${name}/transposed`, TURN, at, reader));
+    if (isTransposeOfFirst && !undone)
+      at = madeOnce(this.carried, key, () => this.step(`${name}/transposed`, TURN, at, reader));
     for (const step of undone ? steps.slice(1) : steps) {
       const input = at;
       key = `${key} ${JSON.stringify(step.name)}`;
-      at = this.once(key, () => this.step(`${name}/${step.op}`, step, input, reader));
+      at = madeOnce(this.carried, key, () => this.step(`${name}/${step.op}`, step, input, reader));
     }
     return at;
   }
 
-  private once(key: string, make: () => string): string {
-    const known = this.carried.get(key);
-    if (known !== undefined) return known;
-    const made = make();
-    this.carried.set(key, made);
-    return made;
-  }
-
   private step(wanted: string, { op, attributes, domain }: PlacementStep, input: string, reader: Node): string {
     const made = this.write.add(wanted, reader, op, [input], attributes, domain);
-    this.carriers.set(reader.name, [...(this.carriers.get(reader.name) ?? []), ...this.write.take()]);
+    for (const node of this.write.take()) appendTo(this.carriers, reader.name, node);
     return made;
   }
 }

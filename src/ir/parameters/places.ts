@@ -10,6 +10,8 @@
 import { isFloating } from '../dtype.js';
 import type { DimensionFactors } from '../factor-rule.js';
 import type { Graph, Node, TensorType } from '../graph.js';
+import { appendTo } from '../group-by.js';
+import { type Makers, makersOf } from '../makers-and-readers.js';
 import type { OperatorEntry, OperatorFamily } from '../operator.js';
 import { entryOf } from '../ops/index.js';
 import { ruleOf, viewOf } from '../view.js';
@@ -91,6 +93,17 @@ export interface OperandReader {
   readonly operand: number;
 }
 
+/** By tensor: the operands that are it. */
+export type OperandReaders = ReadonlyMap<string, readonly OperandReader[]>;
+
+export function operandReaders(nodes: readonly Node[]): OperandReaders {
+  const readers = new Map<string, OperandReader[]>();
+  for (const node of nodes)
+    for (const [operand, tensor] of node.inputs.entries())
+      if (tensor !== null) appendTo(readers, tensor, { node, operand });
+  return readers;
+}
+
 /** A tensor on the path from a weight to its places. */
 interface Trail {
   readonly tensor: string;
@@ -99,19 +112,12 @@ interface Trail {
 }
 
 class PlaceFinder {
-  private readonly readers = new Map<string, OperandReader[]>();
-  private readonly makers = new Map<string, Node>();
+  private readonly readers: OperandReaders;
+  private readonly makers: Makers<Node>;
 
   constructor(private readonly graph: PartOfGraph) {
-    for (const node of graph.nodes) {
-      node.inputs.forEach((tensor, operand) => {
-        if (tensor === null) return;
-        const found = this.readers.get(tensor);
-        if (found) found.push({ node, operand });
-        else this.readers.set(tensor, [{ node, operand }]);
-      });
-      for (const tensor of node.outputs) if (tensor !== null) this.makers.set(tensor, node);
-    }
+    this.readers = operandReaders(graph.nodes);
+    this.makers = makersOf(graph.nodes);
   }
 
   placesOf(source: string): readonly ParameterPlace[] {

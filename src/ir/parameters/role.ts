@@ -4,6 +4,7 @@
  */
 import { isFloating } from '../dtype.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { makersOf, readersOf } from '../makers-and-readers.js';
 import type { InputKind } from '../onnx/model.js';
 import { isNatural, isPlausible, type ParameterPlace } from './places.js';
 import type { TracedConstant } from './recorded.js';
@@ -115,17 +116,7 @@ const MEETS: Readonly<Partial<Record<ParameterPlace['use'], string>>> = {
 /** The operators around a tensor in a graph, in the form of `RoleFacts`. */
 export function neighbourLookups({ nodes }: Pick<Graph, 'nodes'>): Pick<RoleFacts, 'nodeOf' | 'makerOf' | 'readersOf'> {
   const byName = new Map(nodes.map((node) => [node.name, node]));
-  const makers = new Map<string, Node>();
-  const readers = new Map<string, Node[]>();
-  for (const node of nodes) {
-    for (const output of node.outputs) if (output !== null) makers.set(output, node);
-    for (const input of node.inputs) {
-      if (input === null) continue;
-      const known = readers.get(input);
-      if (known) known.push(node);
-      else readers.set(input, [node]);
-    }
-  }
+  const [makers, readers] = [makersOf(nodes), readersOf(nodes)];
   return {
     nodeOf: (name) => byName.get(name),
     makerOf: (tensor) => makers.get(tensor),

@@ -2,7 +2,7 @@
  * @file Which weights hold the same values, as they are or transposed, and which hold one value throughout.
  *
  * Weights may be larger than memory, and most are compared to find that they differ. So a few dozen elements of each are
- * looked at first; only weights that agree there are read through, in blocks, to a digest that does not depend on the
+ * looked at first; only weights that agree there are read through, in chunks, to a digest that does not depend on the
  * order of reading: the sum over all elements of a mix of value and position. Read in its own order, with positions
  * counted along the other dimension, a matrix gives the digest of its transpose.
  */
@@ -26,7 +26,7 @@ export interface SameValues {
   readonly uniform: ReadonlySet<string>;
 }
 
-const BLOCK_BYTES = 1 << 20;
+const CHUNK_BYTES = 1 << 20;
 const SAMPLES = 48;
 
 /** Compares the floating-point matrices among `weights` with each other, and every weight with its own first element. */
@@ -50,11 +50,11 @@ function isUniform({ dtype, shape, source }: Weight, reader: WeightReader): bool
   const width = dtypeBits(dtype) / 8;
   const length = elementCount(shape) * width;
   const first = Uint8Array.from(reader.read(source, 0, width) ?? []);
-  // Most weights differ in their first elements: small blocks first.
-  for (let offset = 0, size = 4096; offset < length; offset += size, size = BLOCK_BYTES) {
-    const block = reader.read(source, offset, Math.min(size, length - offset));
-    if (!block) return false;
-    for (let at = 0; at < block.length; at++) if (block[at] !== first[at % width]) return false;
+  // Most weights differ in their first elements: small chunks first.
+  for (let offset = 0, size = 4096; offset < length; offset += size, size = CHUNK_BYTES) {
+    const chunk = reader.read(source, offset, Math.min(size, length - offset));
+    if (!chunk) return false;
+    for (let at = 0; at < chunk.length; at++) if (chunk[at] !== first[at % width]) return false;
   }
   return true;
 }
@@ -112,14 +112,14 @@ function digestsOf(weight: Weight, reader: WeightReader): { readonly own: string
 function digest({ dtype, shape, source }: Weight, isTransposed: boolean, reader: WeightReader): string {
   const [rows = 1, columns = 1] = shape;
   const width = dtypeBits(dtype) / 8;
-  const perBlock = Math.max(1, Math.floor(BLOCK_BYTES / (columns * width))) * columns;
+  const perChunk = Math.max(1, Math.floor(CHUNK_BYTES / (columns * width))) * columns;
   const [rowStep, columnStep] = isTransposed ? [1, rows] : [columns, 1];
   let [low, high] = [0, 0];
-  for (let start = 0; start < rows * columns; start += perBlock) {
-    const count = Math.min(perBlock, rows * columns - start);
-    const block = reader.read(source, start * width, count * width);
-    if (!block) return '';
-    const words = wordsOf(block, width);
+  for (let start = 0; start < rows * columns; start += perChunk) {
+    const count = Math.min(perChunk, rows * columns - start);
+    const chunk = reader.read(source, start * width, count * width);
+    if (!chunk) return '';
+    const words = wordsOf(chunk, width);
     const perElement = words.length / count;
     let [row, column] = [Math.floor(start / columns), 0];
     for (let at = 0; at < words.length; at += perElement) {
@@ -138,9 +138,9 @@ function digest({ dtype, shape, source }: Weight, isTransposed: boolean, reader:
 }
 
 /** The bytes as numbers of at most 32 bits, whatever their alignment. */
-function wordsOf(block: Uint8Array, width: number): Uint8Array | Uint16Array | Uint32Array {
-  if (width === 1) return block;
-  const aligned = block.byteOffset % 4 === 0 ? block : Uint8Array.from(block);
+function wordsOf(chunk: Uint8Array, width: number): Uint8Array | Uint16Array | Uint32Array {
+  if (width === 1) return chunk;
+  const aligned = chunk.byteOffset % 4 === 0 ? chunk : Uint8Array.from(chunk);
   if (width === 2) return new Uint16Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 2);
   return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
 }

@@ -16,7 +16,7 @@
  * In each case: a table that is looked up and a matmul outside of the layers (an embedding and its head) are one.
  */
 import type { Graph } from '../graph.js';
-import { groupBy } from '../group-by.js';
+import { appendTo, groupBy } from '../group-by.js';
 import { moduleText } from '../onnx/module-path.js';
 import type { ParameterEvidence } from './parameter.js';
 import type { EqualPair } from './same-values.js';
@@ -175,9 +175,7 @@ function joined(units: readonly ParameterUnit[], joins: readonly Join[]): readon
     { readonly to: ParameterUnit; readonly isTransposed: boolean; readonly why: string }[]
   >();
   const add = (from: ParameterUnit, to: ParameterUnit, { isTransposed, why }: Join) => {
-    const list = edges.get(from);
-    if (list) list.push({ to, isTransposed, why });
-    else edges.set(from, [{ to, isTransposed, why }]);
+    appendTo(edges, from, { to, isTransposed, why });
   };
   for (const join of joins) {
     add(join.left, join.right, join);

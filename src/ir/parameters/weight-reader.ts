@@ -1,11 +1,12 @@
 /**
  * @file Parts of a weight's bytes, wherever they are, without loading the whole weight: data files are opened once and
- * read in blocks.
+ * read in chunks.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { AutoparError } from '../error.js';
 import type { WeightSource } from '../graph.js';
 import { readWeight } from '../onnx/tensors.js';
+import { madeOnce } from '../remembered.js';
 
 /** Has the identity of its open files; `close` it when done. */
 export class WeightReader {
@@ -23,7 +24,8 @@ export class WeightReader {
     if (source.kind === 'stacked') return this.readParts(source, offset, length);
     if (source.transposition) return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
     const data = new Uint8Array(length);
-    const count = readSync(this.open(source.file), data, 0, length, source.offset + offset);
+    const file = madeOnce(this.files, source.file, () => openSync(source.file, 'r'));
+    const count = readSync(file, data, 0, length, source.offset + offset);
     if (count === length) return data;
     throw new AutoparError(
       'external-data-short',
@@ -62,13 +64,5 @@ export class WeightReader {
   private wholeOf(source: WeightSource): Uint8Array | null {
     if (this.whole?.source !== source) this.whole = { source, data: readWeight(source) };
     return this.whole.data;
-  }
-
-  private open(name: string): number {
-    const known = this.files.get(name);
-    if (known !== undefined) return known;
-    const file = openSync(name, 'r');
-    this.files.set(name, file);
-    return file;
   }
 }

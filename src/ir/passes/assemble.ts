@@ -5,10 +5,12 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { makersOf } from '../makers-and-readers.js';
 import { parameterPlaces } from '../parameters/places.js';
 import type { TracedConstant } from '../parameters/recorded.js';
 import { DOTTED, neighbourLookups, parameterRole } from '../parameters/role.js';
 import { valueEvidence } from '../parameters/value-evidence.js';
+import { plainNode } from '../plain-node.js';
 import type { Constant, ConstantFolder } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { type DraftOperator, isTensor, type ResolvedValues, type Value } from './values.js';
@@ -44,7 +46,7 @@ export async function assemble(resolved: ResolvedValues, name: string, facts: In
 
 /** The drafts that outputs depend on, in their order. */
 function liveDrafts(resolved: ResolvedValues): readonly DraftOperator[] {
-  const maker = new Map(resolved.drafts.flatMap((draft) => draft.outputs.map((output) => [output, draft] as const)));
+  const maker = makersOf(resolved.drafts);
   const live = new Set<DraftOperator>();
   const stack: Value[] = resolved.outputs.map((output) => output.value);
   for (let value = stack.pop(); value; value = stack.pop()) {
@@ -166,7 +168,7 @@ class Assembly {
       const source = this.operandName(value);
       if (source === name) continue;
       this.tensors.set(name, value.type);
-      identities.push(plainNode(`${name}/identity`, 'Identity', '', {}, [source], [name], []));
+      identities.push(plainNode({ name: `${name}/identity`, op: 'Identity', inputs: [source], outputs: [name] }));
     }
     return identities;
   }
@@ -180,7 +182,8 @@ class Assembly {
       return name;
     });
     const inputs = draft.inputs.map((input) => (input === null ? null : this.operandName(input)));
-    return plainNode(draft.name, draft.op, draft.domain, draft.attributes, inputs, outputs, draft.module);
+    const { op, domain, attributes, module } = draft;
+    return plainNode({ name: draft.name, op, domain, attributes, inputs, outputs, module });
   }
 
   private operandName(value: Value): string {
@@ -232,31 +235,6 @@ class Assembly {
     }
     return { graph: { ...graph, weights }, reasons };
   }
-}
-
-function plainNode(
-  name: string,
-  op: string,
-  domain: string,
-  attributes: Node['attributes'],
-  inputs: Node['inputs'],
-  outputs: Node['outputs'],
-  module: readonly string[],
-): Node {
-  return {
-    name,
-    op,
-    domain,
-    attributes,
-    inputs,
-    outputs,
-    module,
-    layer: null,
-    phase: 'forward',
-    forward: null,
-    group: name,
-    body: null,
-  };
 }
 
 function noTensorOutput(tensor: string, { kind }: Value): AutoparError {

@@ -8,6 +8,7 @@
  */
 import { AutoparError } from '../error.js';
 import { MOST_DIMENSIONS } from '../graph.js';
+import { appendTo } from '../group-by.js';
 import type { SourceDimension, SourceValue } from '../onnx/model.js';
 import { shellWord } from '../shell-word.js';
 
@@ -78,9 +79,7 @@ export function freeDimensions(
       if (dimensionSize(dimension, dims) !== null) return;
       const names = typeof dimension === 'string' ? unboundNames(dimension, dims) : [placeKey(input.name, axis)];
       for (const name of names) {
-        const places = free.get(name);
-        if (places) places.push({ input, axis });
-        else free.set(name, [{ input, axis }]);
+        appendTo(free, name, { input, axis });
       }
     });
   }

@@ -5,6 +5,7 @@
  * sibling: another prefix under the same parent with the same stem and another index.
  */
 import type { Graph, Node } from '../graph.js';
+import { appendTo } from '../group-by.js';
 import { moduleText } from '../onnx/module-path.js';
 
 /**
@@ -34,9 +35,7 @@ function placeNodes(graph: Graph, placed: ReadonlySet<string>): Graph {
     if (node.module.length === 0) continue;
     for (const tensor of [...node.inputs, ...node.outputs]) {
       if (tensor === null || graph.weights.has(tensor)) continue;
-      const paths = neighbours.get(tensor);
-      if (paths) paths.push(node.module);
-      else neighbours.set(tensor, [node.module]);
+      appendTo(neighbours, tensor, node.module);
     }
   }
   const nodes = graph.nodes.map((node) => {

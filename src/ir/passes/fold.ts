@@ -22,6 +22,7 @@ import { problemText } from '../onnx/external-data.js';
 import type { InputKind } from '../onnx/model.js';
 import { loadWeight } from '../onnx/tensors.js';
 import { writeOnnx } from '../onnx/writer.js';
+import { plainNode } from '../plain-node.js';
 import { attributesKey, tensorKey } from './attributes-key.js';
 import { fileTensor } from './file-tensors.js';
 import { FOLD_LIMIT } from './fold-limit.js';
@@ -456,20 +457,8 @@ function evaluationNode(
   outputs: readonly string[],
   ordinal: number | string,
 ): Node {
-  return {
-    name: `n${ordinal}`,
-    op: operator.op,
-    domain: operator.domain,
-    attributes: operator.attributes,
-    inputs,
-    outputs,
-    module: [],
-    layer: null,
-    phase: 'forward',
-    forward: null,
-    group: `n${ordinal}`,
-    body: null,
-  };
+  const { op, domain, attributes } = operator;
+  return plainNode({ name: `n${ordinal}`, op, domain, attributes, inputs, outputs });
 }
 
 /** bfloat16 is returned as float32, which ONNX Runtime's JavaScript API can hold; the conversion back drops only zeros. */

@@ -2,7 +2,9 @@
  * @file Writing operators of the forward pass into an existing graph: types inferred by the registry, names unused so far.
  */
 import type { Attributes, ConstantTensor, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
+import { needed } from '../needed.js';
 import { entryOf } from '../ops/index.js';
+import { plainNode } from '../plain-node.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
@@ -64,8 +66,8 @@ export class ForwardWriter {
   ): readonly string[] {
     const outputs: string[] = [];
     const name = unusedName(this.tensors, wanted);
-    const plain = { name, op, domain, attributes, inputs, body: null };
-    const node: Node = { ...plain, outputs: Array(count).fill(name), module, layer, phase, forward: null, group: name };
+    const place = { module, layer, phase };
+    const node = plainNode({ name, op, domain, attributes, inputs, outputs: Array(count).fill(name), ...place });
     const types = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
     if (types.length < count) throw new Error(`the registry infers no result for ${op}`);
     for (const type of types.slice(0, count))
@@ -87,6 +89,15 @@ export class ForwardWriter {
     const { made } = this;
     this.made = [];
     return made;
+  }
+
+  /** The graph with those of these operators that its outputs need; results of others are no tensors of it any more. */
+  neededGraph(nodes: readonly Node[]): Graph {
+    const read = needed(nodes, this.base.outputs);
+    const kept = new Set(read.flatMap(({ outputs }) => outputs));
+    for (const { outputs } of this.base.nodes)
+      for (const name of outputs) if (name !== null && !kept.has(name)) this.tensors.delete(name);
+    return this.graph(read);
   }
 
   /** The graph with these operators; weights that lost their last reader are dropped. */

@@ -7,28 +7,19 @@ import { byteLength } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import {
+  type Attributes,
   type ConstantTensor,
   elementCount,
   type Graph,
   MOST_DIMENSIONS,
-  type Node,
   type TensorType,
   type Weight,
 } from '../graph.js';
 import { writeOnnx } from '../onnx/writer.js';
-import type { OperatorView } from '../operator.js';
-import { entryOf } from '../ops/index.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
 import { mismatch } from '../ops/operands.js';
+import { plainNode } from '../plain-node.js';
 import type { Evaluate } from './fold.js';
-
-/** Operators whose results have a size that depends on the data. */
-const DATA_DEPENDENT: ReadonlySet<string> = new Set([
-  'Compress',
-  'NonMaxSuppression',
-  'NonZero',
-  'StringSplit',
-  'Unique',
-]);
 
 /** Known facts of an operator that is not in the registry. */
 interface UnknownOperator {
@@ -45,16 +36,26 @@ interface UnknownOperator {
   readonly domains: ReadonlyMap<string, number>;
 }
 
-/** Types by the registry; null where it has no entry. Throws the errors of the entry on operands that do not fit. */
-export function inferByEntry(view: OperatorView, file: string): readonly TensorType[] | null {
-  const entry = entryOf(view.op, view.domain);
-  if (!entry) return null;
-  try {
+/** Types by an operator's entry. Throws the errors of the entry on operands that do not fit. */
+export function inferByEntry(entry: OperatorEntry, view: OperatorView, file: string): readonly TensorType[] {
+  return locating(view, file, () => {
     const types = entry.infer(view);
     for (const type of types) checkSizes(view, type);
     // Rules are bound when a plan is made; nodes that they would refuse are refused here, where the file is known.
     checkCounts(view, entry.rule({ ...view, outputs: types }), types.length);
     return types;
+  });
+}
+
+/** An operator's attributes in full, as its entry completes them; types of its operands must be in `view`. */
+export function attributesInFull(entry: OperatorEntry, view: OperatorView, file: string): Attributes {
+  return locating(view, file, () => entry.complete?.(view) ?? view.attributes);
+}
+
+/** The errors of an entry get the place in the file. */
+function locating<Value>(view: OperatorView, file: string, ask: () => Value): Value {
+  try {
+    return ask();
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
     throw new AutoparError(
@@ -81,11 +82,6 @@ function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
     throw mismatch(view, `its result would have ${shape.length} dimensions, and ${MOST_DIMENSIONS} is the maximum`);
   if (shape.every((size) => Number.isSafeInteger(size) && size >= 0)) return;
   throw mismatch(view, `its result would be ${dtype}[${shape.join(', ')}]`);
-}
-
-/** Whether the sizes of an operator's results depend on its operands' values. */
-export function hasDataDependentSize(op: string, domain: string): boolean {
-  return ['', 'com.microsoft'].includes(domain) && DATA_DEPENDENT.has(op);
 }
 
 /** The error for a node that needs to know, before the run, something that depends on the data of `inputs`. */
@@ -149,20 +145,8 @@ async function trialRun({
     if (value) weights.set(name, { ...type, source: { kind: 'inline', data: value.data }, role: 'constant' });
     else feeds[name] = { ...type, data: new Uint8Array(byteLength(type.dtype, elementCount(type.shape))) };
   });
-  const node: Node = {
-    name: view.name,
-    op: view.op,
-    domain: view.domain,
-    attributes: view.attributes,
-    inputs: names,
-    outputs: results,
-    module: [],
-    layer: null,
-    phase: 'forward',
-    forward: null,
-    group: view.name,
-    body: null,
-  };
+  const { name, op, domain, attributes } = view;
+  const node = plainNode({ name, op, domain, attributes, inputs: names, outputs: results });
   const graph: Graph = {
     name: 'trial',
     nodes: [node],

@@ -21,7 +21,9 @@ import {
   typeOf,
   type Weight,
 } from '../graph.js';
-import { constant } from '../ops/constants.js';
+import { constant, constantWeight } from '../ops/constants.js';
+import { plainNode } from '../plain-node.js';
+import { madeOnce } from '../remembered.js';
 import { unusedName } from '../unused-name.js';
 import type { Choose } from './batch-digit.js';
 import { type BatchPlace, batchPlaces, type Digits, withBatch } from './batch-digit.js';
@@ -169,11 +171,10 @@ class Attempt {
 
   private decide(key: string, count: number): number {
     if (count < 2) return 0;
-    const known = this.byKey.get(key);
-    if (known !== undefined) return known;
-    this.byKey.set(key, 0);
-    this.decisions.push({ key, index: 0, count });
-    return 0;
+    return madeOnce(this.byKey, key, () => {
+      this.decisions.push({ key, index: 0, count });
+      return 0;
+    });
   }
 }
 
@@ -233,10 +234,10 @@ class Lifted {
     return this.add('Add', [name, literal(plus)], { dtype, shape }, reader);
   }
 
-  private constant(base: string, { dtype, shape, data }: ConstantTensor): string {
+  private constant(base: string, value: ConstantTensor): string {
     const name = unusedName(this.tensors, base);
-    this.tensors.set(name, { dtype, shape });
-    this.weights.set(name, { dtype, shape, source: { kind: 'inline', data }, role: 'constant' });
+    this.tensors.set(name, { dtype: value.dtype, shape: value.shape });
+    this.weights.set(name, constantWeight(value));
     return name;
   }
 
@@ -274,8 +275,7 @@ class Lifted {
   ): string {
     const name = unusedName(this.tensors, `${inputs[0]}/batch`);
     const { module, phase, forward } = reader;
-    const place = { module, phase, forward, layer: null, group: name, body: null };
-    this.nodes.push({ name, op, domain: '', attributes, inputs, outputs: [name], ...place });
+    this.nodes.push(plainNode({ name, op, attributes, inputs, outputs: [name], module, phase, forward }));
     this.tensors.set(name, type);
     return name;
   }

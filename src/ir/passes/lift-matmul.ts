@@ -9,12 +9,15 @@
  * sequence stay dimensions of their own, which a strategy can shard separately.
  */
 import { type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { appendTo } from '../group-by.js';
+import { makersOf, readersOf } from '../makers-and-readers.js';
+import { needed } from '../needed.js';
 import { entryOf } from '../ops/index.js';
 
 /** The graph without flattening around MatMul. */
 export function liftMatMul(graph: Graph): Graph {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  const readers = readersOf(graph);
+  const makers = makersOf(graph.nodes);
+  const readers = readersOf(graph.nodes);
   const tensors = new Map(graph.tensors);
   const changed = new Map<Node, Node>();
   const renamed = new Map<string, string>();
@@ -40,7 +43,7 @@ export function liftMatMul(graph: Graph): Graph {
   if (changed.size === 0) return graph;
   const rename = (name: string | null): string | null => (name === null ? null : (renamed.get(name) ?? name));
   const added = new Map<string, Node[]>();
-  for (const node of lifted.values()) added.set(node.group, [...(added.get(node.group) ?? []), node]);
+  for (const node of lifted.values()) appendTo(added, node.group, node);
   const nodes = graph.nodes
     .flatMap((node) => [node, ...(added.get(node.name) ?? []).map((item) => ({ ...item, group: item.name }))])
     .filter((node) => !gone.has(node))
@@ -121,29 +124,9 @@ function isReshape(node: Node): boolean {
   return node.op === 'Reshape' && node.domain === '';
 }
 
-function readersOf(graph: Graph): ReadonlyMap<string, readonly Node[]> {
-  const readers = new Map<string, Node[]>();
-  for (const node of graph.nodes) {
-    for (const input of new Set(node.inputs)) {
-      if (input === null) continue;
-      const found = readers.get(input);
-      if (found) found.push(node);
-      else readers.set(input, [node]);
-    }
-  }
-  return readers;
-}
-
 /** Drops nodes, and types of tensors, that no output depends on any more. */
 function withoutDeadNodes(graph: Graph): Graph {
-  const needed = new Set<string>(graph.outputs);
-  const kept: Node[] = [];
-  for (const node of graph.nodes.toReversed()) {
-    if (!node.outputs.some((output) => output !== null && needed.has(output))) continue;
-    kept.push(node);
-    for (const input of node.inputs) if (input !== null) needed.add(input);
-  }
-  const nodes = kept.reverse();
+  const nodes = needed(graph.nodes, graph.outputs);
   const named = new Set([
     ...graph.inputs,
     ...graph.outputs,

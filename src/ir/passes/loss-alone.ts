@@ -10,11 +10,6 @@ export function lossAlone(graph: Graph): Graph {
   const state = new Set(graph.state.map(({ output }) => output));
   const outputs = graph.outputs.filter((name) => state.has(name) || elementCount(typeOf(graph, name).shape) === 1);
   if (outputs.length === graph.outputs.length) return graph;
-  const nodes = needed(
-    graph.nodes,
-    outputs,
-    ({ inputs }) => inputs,
-    ({ outputs: made }) => made,
-  );
+  const nodes = needed(graph.nodes, outputs);
   return { ...graph, outputs, nodes };
 }

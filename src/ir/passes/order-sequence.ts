@@ -16,7 +16,7 @@ import { type DimensionMarks, followDimensions, markOfDimension } from '../follo
 import { type Graph, type Node, type TensorOrder, type TensorType, typeOf, type Weight } from '../graph.js';
 import { fixedTensors } from '../of-weights.js';
 import type { OperatorFamily } from '../operator.js';
-import { constant } from '../ops/constants.js';
+import { constant, constantWeight } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { orderedPlaces, reordered } from '../sequence-order.js';
 import { unusedName } from '../unused-name.js';
@@ -159,13 +159,13 @@ class Reordering {
         return (mark?.size ?? 1) === (found?.size ?? 1) && (mark?.minor ?? 1) === (found?.minor ?? 1);
       }),
     );
-    const family = entryOf(node.op, node.domain)?.family ?? 'other';
+    const { family = 'other', block = null } = entryOf(node.op, node.domain) ?? {};
     const isSymmetric = ({ kind }: Factor) =>
       kind === 'pass' ||
       kind === 'contracting' ||
       (kind === 'expanded' && (node.body !== null || SYMMETRIC.has(family)));
-    // An attention without a body may have a mask of its own.
-    const isOpen = family !== 'attention' || node.body !== null || factors.size === 0;
+    // An attention without a body may have a mask of its own. Rotary embedding has its angles as operands.
+    const isOpen = family !== 'attention' || block === 'RotaryEmbedding' || node.body !== null || factors.size === 0;
     return (
       follows &&
       isOpen &&
@@ -187,13 +187,7 @@ class Reordering {
     let made = name;
     if (weight?.role === 'constant' && weight.source.kind === 'inline' && dtypeBits(type.dtype) % 8 === 0) {
       made = unusedName(this.tensors, `${name}/zigzag`);
-      const data = reordered(weight.source.data, type, order, back);
-      this.weights.set(made, {
-        dtype: type.dtype,
-        shape: type.shape,
-        role: 'constant',
-        source: { kind: 'inline', data },
-      });
+      this.weights.set(made, constantWeight({ ...type, data: reordered(weight.source.data, type, order, back) }));
       this.tensors.set(made, type);
     } else {
       for (const [axis, own] of order.entries()) {
@@ -216,9 +210,8 @@ class Reordering {
     if (known !== undefined) return known;
     const value = constant('int64', places, [places.length]);
     const name = unusedName(this.tensors, 'zigzag/places');
-    const { dtype, shape, data } = value;
-    this.tensors.set(name, { dtype, shape });
-    this.weights.set(name, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+    this.tensors.set(name, { dtype: value.dtype, shape: value.shape });
+    this.weights.set(name, constantWeight(value));
     this.others.set(key, name);
     return name;
   }

@@ -8,6 +8,7 @@ import { BLOCK_DOMAIN, type BlockMatch } from '../blocks/block.js';
 import { findBlocks } from '../blocks/find-blocks.js';
 import { rememberedRule } from '../blocks/remembered-rule.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { appendTo } from '../group-by.js';
 import { operatorEntry } from '../ops/index.js';
 
 const ruleOfBody = rememberedRule((op, domain) => operatorEntry({ op, domain }));
@@ -102,7 +103,7 @@ function ordered(graph: Graph, nodes: readonly Node[]): readonly Node[] {
       const node = stack.pop() as Node;
       const missing = node.inputs.find((name) => name !== null && !made.has(name));
       if (missing) {
-        waiting.set(missing, [...(waiting.get(missing) ?? []), node]);
+        appendTo(waiting, missing, node);
         continue;
       }
       result.push(node);

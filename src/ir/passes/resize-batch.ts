@@ -191,13 +191,13 @@ class Resizing {
     const part = mark.minor * elementCount(shape.slice(axis + 1)) * width;
     const outer = data.length / (part * mark.size);
     const tiled = new Uint8Array(outer * this.after * part);
-    for (let block = 0; block < outer; block++) {
-      const start = block * mark.size * part;
+    for (let row = 0; row < outer; row++) {
+      const start = row * mark.size * part;
       const first = data.subarray(start, start + part);
       for (let sample = 1; sample < mark.size; sample++) {
         if (Buffer.compare(first, data.subarray(start + sample * part, start + (sample + 1) * part)) !== 0) return null;
       }
-      for (let sample = 0; sample < this.after; sample++) tiled.set(first, (block * this.after + sample) * part);
+      for (let sample = 0; sample < this.after; sample++) tiled.set(first, (row * this.after + sample) * part);
     }
     return tiled;
   }
@@ -214,8 +214,8 @@ class Resizing {
     // Sample and remainder of an element, and the value that both make of it.
     const sampleOf = (index: number, samples: number) => Math.floor(index / part) % samples;
     const rest = (index: number, samples: number) => {
-      const block = Math.floor(index / (part * samples));
-      return numbers[block * part * mark.size + (index % part)] ?? 0;
+      const row = Math.floor(index / (part * samples));
+      return numbers[row * part * mark.size + (index % part)] ?? 0;
     };
     const valueAt = (index: number, samples: number) => sampleOf(index, samples) * step + rest(index, samples);
     const numbering = numbers.every(

@@ -14,14 +14,13 @@ import { AutoparError } from '../error.js';
 import { type Attributes, type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
 import type { InputKind, SourceGraph, SourceNode } from '../onnx/model.js';
 import type { OperatorView } from '../operator.js';
-import { entryOf } from '../ops/index.js';
-import { completeAttributes } from './complete-attributes.js';
+import { entryOf, isSizedByData } from '../ops/index.js';
 import { readConstantInputs } from './constant-inputs.js';
 import { DerivedNames } from './derived-names.js';
 import { boundShape } from './dims.js';
 import { type Constant, ConstantFolder, type Evaluate } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
-import { dataDependent, hasDataDependentSize, inferByEntry, inferUnknown } from './infer.js';
+import { attributesInFull, dataDependent, inferByEntry, inferUnknown } from './infer.js';
 import { normalisationOf, viewNormalisations } from './normalise.js';
 import { type ParameterForm, readsParameters, rearranges, turnsParameter } from './of-parameters.js';
 import { convertOpset } from './opset.js';
@@ -215,7 +214,7 @@ class ResolveWalk {
     const entry = entryOf(node.op, node.domain);
     const constant =
       constants !== null && entry?.role !== 'random' && constants.every((item) => item === null || item.present);
-    if (!constant && hasDataDependentSize(node.op, node.domain)) throw this.sizeDepends(node);
+    if (!constant && isSizedByData(node)) throw this.sizeDepends(node);
     const { attributes: given, inputs } = await readConstantInputs(
       node,
       entry?.constantInputs ?? [],
@@ -233,7 +232,9 @@ class ResolveWalk {
       outputs: [],
       outputCount: node.outputs.length,
     };
-    const attributes = entry ? completeAttributes(view) : typedAttributes(given, node.numberTypes);
+    const attributes = entry
+      ? attributesInFull(entry, view, this.options.file)
+      : typedAttributes(given, node.numberTypes);
     const complete = { ...view, attributes };
     const types = entry || !constant ? await this.resultTypes(complete, node, kept) : null;
     this.picked.follow(node, { ...complete, outputs: types ?? [] });
@@ -264,7 +265,8 @@ class ResolveWalk {
     node: SourceNode,
     values: readonly (Value | null)[],
   ): Promise<readonly (TensorType | null)[]> {
-    const inferred = inferByEntry(view, this.options.file);
+    const entry = entryOf(view.op, view.domain);
+    const inferred = entry && inferByEntry(entry, view, this.options.file);
     if (inferred) return node.outputs.map((name, index) => (name === null ? null : (inferred[index] ?? null)));
     const key = view.domain ? `${view.domain}.${view.op}` : view.op;
     this.unknown.set(key, (this.unknown.get(key) ?? 0) + 1);

@@ -8,6 +8,7 @@
  */
 import type { AutoparError } from '../error.js';
 import type { TensorType } from '../graph.js';
+import { makersOf } from '../makers-and-readers.js';
 import type { SourceNode } from '../onnx/model.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import type { Rewrite, RewriteContext } from './rewrite.js';
@@ -194,7 +195,7 @@ async function goesOn(
 
 /** Whether the body leaves the condition as it is, so that only the trip count ends the loop. */
 function endsByCount({ graph }: SubgraphBody): boolean {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const makers = makersOf(graph.nodes);
   let name = graph.outputs[0]?.name ?? '';
   for (let steps = 0; steps <= graph.nodes.length; steps++) {
     const maker = makers.get(name);

@@ -12,7 +12,6 @@ import {
   makerOf,
   numbersAttribute,
   operandOf,
-  readersOf,
   resultOf,
   shapeOf,
   soleReader,
@@ -57,7 +56,7 @@ function columnOf(index: GraphIndex, softmax: Node): SinkColumn | null {
   const concat = makerOf(index, lowered.scores, 'Concat');
   const [scores = '', column = '', ...others] = concat?.inputs ?? [];
   if (!concat || !scores || !column || others.length > 0 || concat.attributes['axis'] !== axis) return null;
-  const isOnlyRead = readersOf(index, lowered.scores).every((reader) => lowered.nodes.includes(reader));
+  const isOnlyRead = (index.readers.get(lowered.scores) ?? []).every((reader) => lowered.nodes.includes(reader));
   const isKept = shapeOf(index, scores).join() === shapeOf(index, resultOf(last)).join();
   const startsFirst = ['starts', 'axes', 'steps'].map((name) => numbersAttribute(last, name).join()).join(' ');
   if (!isOnlyRead || index.outputs.has(lowered.scores) || !isKept || startsFirst !== `0 ${axis} 1`) return null;

@@ -10,6 +10,7 @@ import type { PartPhases } from '../../cost-model/step/part-price.js';
 import { elapsedSeconds } from '../../cost-model/step/phase-time.js';
 import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import { splitsBackward } from '../../schedule/schedule.js';
 
 /** The work that stages share, in seconds of one micro-batch. */
 export interface Shares {
@@ -17,7 +18,7 @@ export interface Shares {
   readonly through: number;
   /** Lower bound for the slowest stage. */
   readonly slowest: number;
-  /** The fraction of 1F1B's bubble that zero-bubble leaves. */
+  /** The fraction of 1F1B's bubble that zero-bubble leaves at least. */
   readonly left: number;
 }
 
@@ -61,7 +62,7 @@ export function leastSeconds(shares: Shares, configuration: StepConfiguration, c
 /**
  * A stage of 1F1B runs m − 1 micro-batches beside the one that passes all stages, less half of its warm-up at most; with more
  * micro-batches than stages, the first stage fills and drains the pipeline. Half of the bubble of interleaved chunks is certain
- * (test/search/configurations/interleaved-fill.test.ts).
+ * (test/search/configurations/interleaved-fill.test.ts). ZB-V may leave none.
  */
 export function pipelineLeast({ through, slowest, left }: Shares, configuration: StepConfiguration): number {
   const { kind, virtualStages: v, training, stages: p } = scheduleRequest(configuration);
@@ -70,9 +71,12 @@ export function pipelineLeast({ through, slowest, left }: Shares, configuration:
   if (p === 1) return busy;
   if (kind === 'naive') return m * through;
   if (!training || kind === 'f-then-b') return busy;
-  if (v > 1) return busy + ((p - 1) * slowest) / v / 2;
-  const turns = Math.max(busy, through + ((m - 1) / 2) * slowest, m > p ? (m + p - 1) * slowest : 0);
-  return kind === 'zero-bubble' ? left * turns + (1 - left) * busy : turns;
+  if (kind === 'zbv') return busy;
+  const turns =
+    v > 1
+      ? busy + ((p - 1) * slowest) / v / 2
+      : Math.max(busy, through + ((m - 1) / 2) * slowest, m > p ? (m + p - 1) * slowest : 0);
+  return splitsBackward(kind) ? left * turns + (1 - left) * busy : turns;
 }
 
 interface StageShare {

@@ -6,8 +6,10 @@
 import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { PartPrice, PartPrices } from '../../cost-model/step/part-price.js';
+import { layerOrder, placesIn, stageOfLast } from '../../cost-model/step/stages.js';
 import { inFlightOn } from '../../cost-model/step/step-memory.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import { madeOnce } from '../../ir/remembered.js';
 
 export interface CutRequest {
   readonly limitBytes: number | null;
@@ -59,6 +61,7 @@ class StageCosts {
   readonly layers: number;
   /** The fewest layers of a stage: one for each chunk, except for a chunk that embedding or head make up. */
   readonly fewest: readonly number[];
+  private readonly stageOfLast: number;
   private readonly order: readonly number[];
   private readonly room: number;
   private readonly known: readonly Map<number, StagePart>[];
@@ -72,9 +75,12 @@ class StageCosts {
   ) {
     const { degrees, virtualStages } = configuration;
     this.count = degrees.pp;
-    this.order = model.order ?? model.layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
+    this.order = layerOrder(model);
     this.layers = this.order.length;
-    this.fewest = prices.map((_, stage) => virtualStages - (this.isEnd(stage) ? 1 : 0));
+    this.stageOfLast = stageOfLast(configuration);
+    this.fewest = prices.map(
+      (_, stage) => virtualStages - (stage === 0 ? 1 : 0) - (stage === this.stageOfLast ? 1 : 0),
+    );
     this.room = roomFor(request.limitBytes, configuration);
     this.flying = prices.map((_, stage) => inFlightOn(stage, configuration));
     // Stages other than the first and last differ only in their devices and micro-batches in flight.
@@ -82,9 +88,7 @@ class StageCosts {
     const kinds = [...new Set(prices)];
     this.known = prices.map((own, stage) => {
       const key = `${kinds.indexOf(own)} ${this.isEnd(stage) ? stage : ''} ${this.flying[stage]}`;
-      const parts = known.get(key) ?? new Map<number, StagePart>();
-      known.set(key, parts);
-      return parts;
+      return madeOnce(known, key, () => new Map<number, StagePart>());
     });
   }
 
@@ -92,13 +96,11 @@ class StageCosts {
   part(stage: number, from: number, to: number): StagePart {
     const known = this.known[stage] as Map<number, StagePart>;
     const key = this.prices[0]?.layers.length === 1 ? to - from : from * (this.layers + 1) + to;
-    const found = known.get(key) ?? this.makePart(stage, from, to);
-    known.set(key, found);
-    return found;
+    return madeOnce(known, key, () => this.makePart(stage, from, to));
   }
 
   private isEnd(stage: number): boolean {
-    return stage === 0 || stage === this.prices.length - 1;
+    return stage === 0 || stage === this.stageOfLast;
   }
 
   private makePart(stage: number, from: number, to: number): StagePart {
@@ -107,7 +109,7 @@ class StageCosts {
     const recomputed = new Sums();
     for (const sums of [kept, recomputed]) {
       if (stage === 0) sums.add(first, 1);
-      if (stage === this.count - 1) sums.add(last, 1);
+      if (stage === this.stageOfLast) sums.add(last, 1);
     }
     const counts = layers.map(() => 0);
     for (let layer = from; layer < to; layer++) {
@@ -284,8 +286,9 @@ function configurationOf(
   const { virtualStages: chunks } = configuration;
   const starts = [0, ...ends];
   const counts = ends.map((end, stage) => end - (starts[stage] as number));
+  const placeOf = placesIn(configuration);
   const stageLayers = Array.from({ length: stages.count * chunks }, (_, index) => {
-    const [stage, chunk] = [index % stages.count, Math.floor(index / stages.count)];
+    const { stage, chunk } = placeOf(index);
     const count = counts[stage] as number;
     // The remainder goes to earlier chunks; on the first stage, whose first chunk has the embedding, to later ones.
     const place = stage === 0 ? chunks - 1 - chunk : chunk;

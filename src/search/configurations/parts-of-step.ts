@@ -9,6 +9,7 @@ import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js'
 import { type PartPrices, priceParts } from '../../cost-model/step/part-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
+import { madeOnce } from '../../ir/remembered.js';
 import type { PhasesOfStep } from './phases-of-step.js';
 
 /** Remembers one combination and micro-batch at a time: a search looks at all variants of one before the next. */
@@ -26,23 +27,18 @@ export class PartsOfStep {
 
   prices(configuration: StepConfiguration, cluster: Cluster): PartPrices {
     const key = this.keyOf(configuration);
-    const onCluster = this.knownPrices.get(cluster) ?? new Map<number, PartPrices>();
-    this.knownPrices.set(cluster, onCluster);
-    const known = onCluster.get(key);
-    if (known) return known;
-    const made = priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS, {
-      phases: this.phasesOf(configuration, cluster),
-      bytes: this.bytes(configuration),
-    });
-    onCluster.set(key, made);
-    return made;
+    const onCluster = madeOnce(this.knownPrices, cluster, () => new Map<number, PartPrices>());
+    return madeOnce(onCluster, key, () =>
+      priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS, {
+        phases: this.phasesOf(configuration, cluster),
+        bytes: this.bytes(configuration),
+      }),
+    );
   }
 
   bytes(configuration: StepConfiguration): PartsBytes {
     const key = this.keyOf(configuration);
-    const found = this.knownBytes.get(key) ?? partBytes(this.workOf(configuration), configuration);
-    this.knownBytes.set(key, found);
-    return found;
+    return madeOnce(this.knownBytes, key, () => partBytes(this.workOf(configuration), configuration));
   }
 
   /** The key of a configuration; drops entries of other degrees, another micro-batch or order. */

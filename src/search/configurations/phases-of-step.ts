@@ -10,6 +10,7 @@ import { groupRuns } from '../../cost-model/step/mesh-order.js';
 import { type PartPhases, partPhases } from '../../cost-model/step/part-price.js';
 import { accumulatesApart } from '../../cost-model/step/phase-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import { madeOnce } from '../../ir/remembered.js';
 
 /** Phases of a configuration's parts on devices of one kind. */
 export type PhasesOfStep = (configuration: StepConfiguration, cluster: Cluster) => PartPhases;
@@ -24,10 +25,7 @@ export function phasesOfStep(workOf: (configuration: StepConfiguration) => Model
     const key =
       `${degrees.tp} ${degrees.sp} ${degrees.ep} ${microBatch} ${tpSequence} ` +
       `${accumulatesApart(configuration)} ${places.join(' ')}`;
-    const own = known.get(cluster) ?? new Map<string, PartPhases>();
-    known.set(cluster, own);
-    const found = own.get(key) ?? partPhases(workOf(configuration), configuration, cluster, STEP_CONSTANTS);
-    own.set(key, found);
-    return found;
+    const own = madeOnce(known, cluster, () => new Map<string, PartPhases>());
+    return madeOnce(own, key, () => partPhases(workOf(configuration), configuration, cluster, STEP_CONSTANTS));
   };
 }

@@ -6,11 +6,11 @@ import type {
   Degrees,
   MeshOrder,
   Offload,
-  PipelineSchedule,
   StepConfiguration,
   StepRecompute,
 } from '../../cost-model/step/configuration.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import { fewestChunks, interleaves, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
 
 /** Facts about a model that limit the choices. */
 export interface ModelFacts {
@@ -29,7 +29,7 @@ export interface Decided extends Partial<Degrees> {
   readonly microBatches?: number;
   readonly zero?: 0 | 1 | 2 | 3;
   readonly recompute?: StepRecompute;
-  readonly schedule?: PipelineSchedule;
+  readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
   readonly tpSequence?: boolean;
   readonly meshOrder?: MeshOrder;
@@ -112,6 +112,8 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
   if (built.length === 0) return no(options.unbuilt?.get(sizes[0] ?? 1) ?? '');
   if (pp === 1 && (decided.virtualStages ?? 1) > 1)
     return no(`${decided.virtualStages} virtual stages need a pipeline, and pp is 1`);
+  if (pp === 1 && decided.schedule !== undefined)
+    return no(`schedule ${decided.schedule} needs a pipeline, and pp is 1`);
   const microBatches = built.filter((size) => schedules(pp, globalBatch / (dp * size), options).length > 0);
   return microBatches.length > 0 ? { degrees, microBatches, reason: null } : no(noSchedule(pp, built, options, dp));
 }
@@ -124,13 +126,13 @@ function noSchedule(
   dp: number,
 ): string {
   const { schedule = 'interleaved-1f1b', virtualStages = 2 } = decided;
-  if (schedule !== 'interleaved-1f1b') return `${schedule} runs one chunk a stage, not ${virtualStages} virtual stages`;
-  if (virtualStages === 1)
-    return 'interleaved 1F1B interleaves the chunks of a stage, and 1 virtual stage is one chunk';
+  if (fewestChunks(schedule) === 1) return `${schedule} runs one chunk a stage, not ${virtualStages} virtual stages`;
+  if (schedule === 'zbv' && virtualStages !== 2) return `zbv runs 2 chunks a stage, not ${virtualStages}`;
+  if (virtualStages === 1) return `${schedule} interleaves the chunks of a stage, and 1 virtual stage is one chunk`;
   if (pp * virtualStages > facts.layers)
     return `pp ${pp} with ${virtualStages} chunks a stage needs ${pp * virtualStages} layers, and the model has ${facts.layers}`;
   const counts = sizes.map((size) => globalBatch / (dp * size)).join(' or ');
-  return `interleaved 1F1B takes micro-batches in groups of its ${pp} stages, and there are ${counts}`;
+  return `${schedule} takes micro-batches in groups of its ${pp} stages, and there are ${counts}`;
 }
 
 /** Sizes of a micro-batch: divisors of a rank's samples that agree with the user's decisions. */
@@ -221,25 +223,28 @@ function zeroLevels(ranks: number, { inference }: SpaceOptions['base'], { zero }
 }
 
 /**
- * 1F1B, interleaved 1F1B with every number of chunks that divides a stage's layers, zero-bubble. F-then-B and naive take as long
- * and hold more, or take longer: they are used on request only. Without backward, schedules differ in their chunks only.
+ * The schedule that is decided, or `SEARCHED`, with every number of chunks that divides a stage's layers. Without backward,
+ * schedules differ in their chunks only.
  */
 function schedules(
   pp: number,
   microBatches: number,
   { facts: { layers }, decided: { schedule, virtualStages }, base: { inference } }: SpaceOptions,
-): readonly { readonly schedule?: PipelineSchedule; readonly virtualStages: number }[] {
+): readonly { readonly schedule?: ScheduleKind; readonly virtualStages: number }[] {
   if (pp === 1) return [{ virtualStages: 1 }];
-  const chunks = (virtualStages !== undefined ? [virtualStages] : divisors(Math.floor(layers / pp)).slice(1)).filter(
-    (count) => count > 1 && pp * count <= layers && microBatches % pp === 0,
-  );
-  const interleaved = chunks.map((count) => ({ schedule: 'interleaved-1f1b' as const, virtualStages: count }));
-  if (schedule === 'interleaved-1f1b') return interleaved;
-  if (virtualStages !== undefined && virtualStages > 1) return schedule === undefined ? interleaved : [];
-  if (schedule !== undefined) return [{ schedule, virtualStages: 1 }];
-  if (inference) return [{ virtualStages: 1 }, ...interleaved];
-  return [{ schedule: '1f1b', virtualStages: 1 }, ...interleaved, { schedule: 'zero-bubble', virtualStages: 1 }];
+  const given = virtualStages === undefined ? null : [virtualStages];
+  const chunksOf = (kind: ScheduleKind): readonly number[] => {
+    if (fewestChunks(kind) === 1) return (virtualStages ?? 1) === 1 ? [1] : [];
+    const counts = given ?? (kind === 'zbv' ? [2] : divisors(Math.floor(layers / pp)));
+    const hasOrder = (count: number) => (interleaves(kind) ? count > 1 && microBatches % pp === 0 : count === 2);
+    return counts.filter((count) => hasOrder(count) && pp * count <= layers);
+  };
+  const kinds = schedule === undefined ? SEARCHED.filter((kind) => !inference || !splitsBackward(kind)) : [schedule];
+  return kinds.flatMap((kind) => chunksOf(kind).map((count) => ({ schedule: kind, virtualStages: count })));
 }
+
+/** F-then-B and naive take as long as 1F1B and hold more, or take longer: they are used on request only. */
+const SEARCHED: readonly ScheduleKind[] = ['1f1b', 'interleaved-1f1b', 'zero-bubble'];
 
 /** All divisors of a positive number, in rising order. */
 export function divisors(value: number): readonly number[] {

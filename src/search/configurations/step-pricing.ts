@@ -3,17 +3,19 @@
  */
 
 import type { Cluster } from '../../cost-model/cluster.js';
-import type { Degrees, MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { hostMemory, offloadsActivations } from '../../cost-model/step/offload.js';
 import type { PartPhases, PartPrices } from '../../cost-model/step/part-price.js';
 import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { elapsedSeconds } from '../../cost-model/step/phase-time.js';
-import { stageClusters } from '../../cost-model/step/stages.js';
+import { stageClusters, stageOfLast } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
 import { leastSimulated, priceStep, priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { remembered } from '../../ir/remembered.js';
+import { madeOnce, remembered } from '../../ir/remembered.js';
+import { makeSchedule } from '../../schedule/make-schedule.js';
+import type { Schedule, ScheduleRequest } from '../../schedule/schedule.js';
 import { leastSeconds, type Shares, sharesOf } from './at-least.js';
 import { cutLayers } from './cut-layers.js';
 import { fewestRecomputed } from './fewest-recomputed.js';
@@ -40,7 +42,11 @@ export function pricingOf(
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
   const phasesOf = phasesOfStep(workOf);
   const parts = new PartsOfStep(workOf, phasesOf);
-  const orders = new Map<Degrees, readonly MeshOrder[]>();
+  const schedules = new Map<string, Schedule>();
+  const scheduleOf = (request: ScheduleRequest): Schedule => {
+    const key = JSON.stringify(request);
+    return madeOnce(schedules, key, () => makeSchedule(request));
+  };
   /** Keyed by the phases on the first stage: configurations whose stages are alike share one record. */
   const shared = new Map<PartPhases, Map<string, Shares>>();
   const phasesOn = (configuration: StepConfiguration): readonly PartPhases[] => {
@@ -52,12 +58,9 @@ export function pricingOf(
   const shares = (configuration: StepConfiguration): Shares => {
     const { degrees, meshOrder } = configuration;
     const stages = phasesOn(configuration);
-    const ofFirst = shared.get(stages[0] as PartPhases) ?? new Map<string, Shares>();
-    shared.set(stages[0] as PartPhases, ofFirst);
+    const ofFirst = madeOnce(shared, stages[0] as PartPhases, () => new Map<string, Shares>());
     const key = cluster.kinds ? `${degrees.pp} ${degrees.dp} ${meshOrder}` : `${degrees.pp}`;
-    const found = ofFirst.get(key) ?? sharesOf(workOf(configuration), stages, degrees.pp);
-    ofFirst.set(key, found);
-    return found;
+    return madeOnce(ofFirst, key, () => sharesOf(workOf(configuration), stages, degrees.pp));
   };
   // Configurations that are not near the best are priced for both figures: `seconds` and `least`.
   const estimated = remembered((configuration: StepConfiguration): Pick<StepPrice, 'stepSeconds' | 'parts'> => {
@@ -70,7 +73,14 @@ export function pricingOf(
     exactly: (configuration) => {
       const prices = (own: Cluster) => parts.prices(configuration, own);
       const work = workOf(configuration);
-      const { stepSeconds, priceLevel } = priceStepExactly(work, configuration, cluster, STEP_CONSTANTS, prices);
+      const { stepSeconds, priceLevel } = priceStepExactly(
+        work,
+        configuration,
+        cluster,
+        STEP_CONSTANTS,
+        prices,
+        scheduleOf,
+      );
       return { seconds: stepSeconds, priceLevel };
     },
     atLeast: (configuration) => leastSeconds(shares(configuration), configuration, cluster),
@@ -95,11 +105,7 @@ export function pricingOf(
     fitted: (configuration, most) =>
       fewestRecomputed(workOf(configuration), configuration, most, parts.bytes(configuration)),
     mappings: {
-      orders: (degrees) => {
-        const found = orders.get(degrees) ?? meshOrders(degrees, cluster);
-        orders.set(degrees, found);
-        return found;
-      },
+      orders: remembered((degrees) => meshOrders(degrees, cluster)),
       offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },
   };
@@ -114,8 +120,10 @@ export function isMixable(configuration: StepConfiguration): boolean {
 function balancedLayers(
   { layers }: ModelWork,
   stages: readonly PartPhases[],
-  { virtualStages }: StepConfiguration,
+  configuration: StepConfiguration,
 ): readonly number[] {
+  const { virtualStages } = configuration;
+  const stageWithHead = stageOfLast(configuration);
   const total = layers.reduce((sum, { count }) => sum + count, 0);
   const seconds = ({ forward, backward }: PartPhases['first']) => elapsedSeconds(forward) + elapsedSeconds(backward);
   const each = stages.map(
@@ -124,7 +132,7 @@ function balancedLayers(
   );
   const counts = stages.map(() => virtualStages);
   const busy = stages.map(({ first, last }, stage) => {
-    const ends = (stage === 0 ? seconds(first) : 0) + (stage === stages.length - 1 ? seconds(last) : 0);
+    const ends = (stage === 0 ? seconds(first) : 0) + (stage === stageWithHead ? seconds(last) : 0);
     return ends + virtualStages * (each[stage] as number);
   });
   for (let left = total - virtualStages * stages.length; left > 0; left--) {

@@ -9,6 +9,8 @@ export interface Balance {
   /** Seconds of transfer before each unit, of the tensors that earlier units make for it and later ones. */
   readonly arrival: readonly number[];
   readonly parts: number;
+  /** Whether a part may consist of this unit alone: each part has one of these units. */
+  readonly fills: readonly boolean[];
   /** Whether a unit may be on a part. */
   readonly mayBe: (unit: number, part: number) => boolean;
 }
@@ -17,7 +19,7 @@ export interface Balance {
  * How many units each part has, none of them 0, by dynamic programming over (units, parts): the longest part is the shortest that
  * is possible; null where no cut is allowed.
  */
-export function balancedCut({ seconds, arrival, parts, mayBe }: Balance): readonly number[] | null {
+export function balancedCut({ seconds, arrival, parts, fills, mayBe }: Balance): readonly number[] | null {
   const count = seconds.length;
   const sums = [0];
   for (const own of seconds) sums.push((sums.at(-1) as number) + own);
@@ -28,7 +30,10 @@ export function balancedCut({ seconds, arrival, parts, mayBe }: Balance): readon
     const next = Array<number>(count + 1).fill(Number.POSITIVE_INFINITY);
     const begin = Array<number>(count + 1).fill(-1);
     for (let end = part + 1; end <= count - (parts - 1 - part); end++) {
+      let isFull = false;
       for (let first = end - 1; first >= part && mayBe(first, part); first--) {
+        isFull ||= fills[first] === true;
+        if (!isFull) continue;
         const own = (sums[end] as number) - (sums[first] as number) + (first === 0 ? 0 : (arrival[first] ?? 0));
         // Among equal cuts, the one that leaves the fewest units to later parts.
         const most = Math.max(own, longest[first] as number);

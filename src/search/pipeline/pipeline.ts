@@ -9,7 +9,7 @@ import { sendSeconds } from '../../cost-model/predict-stages.js';
 import { NOTHING_RECOMPUTED, type RecomputedSet, withClones } from '../../ir/autodiff/recompute.js';
 import { byteLength } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
-import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js';
+import { elementCount, type Graph, isBackward, type Node, typeOf } from '../../ir/graph.js';
 import { isAccumulator } from '../../ir/ops/accumulate.js';
 import {
   accumulatedApart,
@@ -129,18 +129,22 @@ function pinsByKind(
   return { bound: [...bound.values()], loose };
 }
 
+/** Operators that run on the one part that they are placed on. */
+function placedOperators(graph: Graph): readonly Node[] {
+  const shared = sharedOperators(graph);
+  return graph.nodes.filter((node) => !shared.has(node) && !isAccumulator(node));
+}
+
 /** @throws AutoparError `bad-stages` (usage) for a part without an operator of its own */
 function checkParts(
   graph: Graph,
   placeOf: ReadonlyMap<string, StagePlace>,
   { kind, stages, virtualStages }: Schedule,
 ): void {
-  const shared = sharedOperators(graph);
   const full = new Set<number>();
-  for (const node of graph.nodes) {
-    const { stage, chunk } = placeOf.get(node.name) ?? {};
-    if (stage !== undefined && chunk !== undefined && !shared.has(node) && !isAccumulator(node))
-      full.add(partAt(kind, stage, chunk, stages));
+  for (const { name } of placedOperators(graph)) {
+    const { stage, chunk } = placeOf.get(name) ?? {};
+    if (stage !== undefined && chunk !== undefined) full.add(partAt(kind, stage, chunk, stages));
   }
   const empty = Array.from({ length: stages * virtualStages }, (_, part) => part).find((part) => !full.has(part));
   if (empty === undefined) return;
@@ -212,12 +216,17 @@ function cut(
   }
   const pinOf = new Map(pins.map((pin) => [pin.node, pin]));
   const pinned = units.map(({ operators }) => operators.flatMap((name) => pinOf.get(name) ?? [])[0]);
-  const sizes = balancedCut({
+  const placed = new Set(placedOperators(graph).map(({ name }) => name));
+  const balance = {
     seconds: own,
     arrival: arrivals(graph, cluster, unitOf, units.length, stages),
     parts: stages * virtualStages,
-    mayBe: (unit, part) => pinned[unit] === undefined || keeps(pinned[unit], placeOfPart(kind, part, stages)),
-  });
+    mayBe: (unit: number, part: number) =>
+      pinned[unit] === undefined || keeps(pinned[unit], placeOfPart(kind, part, stages)),
+  };
+  const fills = units.map(({ operators }) => operators.some((name) => placed.has(name)));
+  // Where no cut gives every part such a unit, the parts of the best one are checked, and the empty one is named.
+  const sizes = balancedCut({ ...balance, fills }) ?? balancedCut({ ...balance, fills: units.map(() => true) });
   if (sizes) return sizes;
   refuseAbsentStages(pins, stages, virtualStages);
   throw pinsLeaveNoCut(

@@ -1,7 +1,7 @@
 /**
  * @file Pins of a pipeline whose stages have different meshes: each is resolved on the mesh of its stage.
  */
-import type { Graph } from '../../ir/graph.js';
+import type { Graph, Node } from '../../ir/graph.js';
 import { meshOfOperators, type PipelineLayout } from '../../partition/lower-stages.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { Pin } from '../../sharding-propagation/pin.js';
@@ -20,10 +20,16 @@ export function stagePins(
   const meshOf = layout && meshOfOperators(graph, layout);
   if (!meshOf) return pinsOn(mesh);
   const ofNode = new Map(graph.nodes.map((node) => [node.name, meshOf(node)]));
-  const ofTensor = new Map<string, Mesh>();
-  for (const node of graph.nodes)
-    for (const name of [...node.inputs, ...node.outputs])
-      if (name !== null && !ofTensor.has(name)) ofTensor.set(name, meshOf(node));
+  const ofTensor = meshesOfTensors(graph, meshOf);
   const meshIn = (pin: Pin) => (pin.kind === 'tensor' ? ofTensor.get(pin.tensor) : ofNode.get(pin.node));
   return [...new Set(layout.meshes?.stages)].flatMap((own) => pinsOn(own).filter((pin) => meshIn(pin) === own));
+}
+
+/** The mesh of the first operator that reads or makes each tensor. */
+export function meshesOfTensors({ nodes }: Graph, meshOf: (node: Node) => Mesh): ReadonlyMap<string, Mesh> {
+  const meshes = new Map<string, Mesh>();
+  for (const node of nodes)
+    for (const name of [...node.inputs, ...node.outputs])
+      if (name !== null && !meshes.has(name)) meshes.set(name, meshOf(node));
+  return meshes;
 }

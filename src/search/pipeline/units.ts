@@ -6,8 +6,10 @@
  */
 
 import { type Graph, isBackward, type Node } from '../../ir/graph.js';
+import { appendTo } from '../../ir/group-by.js';
 import { needed } from '../../ir/needed.js';
 import { operatorRole } from '../../ir/ops/index.js';
+import { madeOnce } from '../../ir/remembered.js';
 
 /** Operators that stay on one stage. */
 export interface StageUnit {
@@ -43,12 +45,7 @@ export function stageUnits(graph: Graph, least: number): readonly StageUnit[] {
 function ownOperators({ nodes, outputs }: Graph, forward: readonly Node[]): readonly Node[] {
   const [, ...ofModel] = outputs;
   if (ofModel.length === 0 || !nodes.some(({ phase }) => isBackward(phase))) return forward;
-  return needed(
-    forward,
-    ofModel,
-    ({ inputs }) => inputs,
-    ({ outputs: made }) => made,
-  );
+  return needed(forward, ofModel);
 }
 
 /** The letters of units, equal ones in a row as `t*3`. */
@@ -60,6 +57,13 @@ export function lettersOf(units: readonly StageUnit[]): string {
     else rows.push({ letter, count: 1 });
   }
   return rows.map(({ letter, count }) => (count === 1 ? letter : `${letter}*${count}`)).join(' ');
+}
+
+/** The units of a model whose layers alone are known: what is before them, the layers by class, and what is behind. */
+export function unitsOfLayers(order: readonly number[]): readonly StageUnit[] {
+  const unit = (letter: string, name: string): StageUnit => ({ letter, name, operators: [] });
+  const layers = order.map((kind, layer) => unit(LAYERS[kind] ?? BETWEEN, `layer ${layer}`));
+  return [unit(BEFORE, 'before the layers'), ...layers, unit(BEHIND, 'behind the layers')];
 }
 
 const LAYERS = 'tuvwxyzabcdefghijklmnpqrs';
@@ -112,9 +116,7 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
     // Operators outside of layers form one group between the beginnings of two layers.
     const before = early.has(node) ? [...groups.keys()].findLast((key) => key.startsWith(OUTSIDE)) : undefined;
     const key = node.layer === null ? (before ?? `${OUTSIDE} ${seen.size}`) : `layer ${node.layer}`;
-    const group = groups.get(key);
-    if (group) group.push(node);
-    else groups.set(key, [node]);
+    appendTo(groups, key, node);
   }
   const kinds = new Map<string, string>();
   return inOrder([...groups.values()]).map((nodes): StageUnit => {
@@ -123,8 +125,7 @@ function layerUnits(forward: readonly Node[]): readonly StageUnit[] {
     const own = new Set(nodes.map(({ layer }) => layer));
     if (own.size === 1 && first.layer !== null) {
       const kind = nodes.flatMap((node) => (isConversion(node) ? [] : [`${node.domain}:${node.op}`])).join();
-      const letter = kinds.get(kind) ?? LAYERS[kinds.size] ?? BETWEEN;
-      kinds.set(kind, letter);
+      const letter = madeOnce(kinds, kind, () => LAYERS[kinds.size] ?? BETWEEN);
       return { letter, name: first.layer, operators };
     }
     const isBefore = own.size === 1 && forward.indexOf(first) < forward.findIndex(({ layer }) => layer !== null);

@@ -4,6 +4,7 @@
 import type { Cluster } from '../../cost-model/cluster.js';
 import { priceFragment } from '../../cost-model/price.js';
 import { type Graph, type Node, runsPerStep } from '../../ir/graph.js';
+import { madeOnce } from '../../ir/remembered.js';
 import { structureKey } from '../../ir/structure-key.js';
 import { viewOf } from '../../ir/view.js';
 import { lowerOperator } from '../../partition/lower-operator.js';
@@ -18,8 +19,11 @@ export function unshardedSeconds(graph: Graph, cluster: Cluster): ReadonlyMap<No
     graph.nodes.map((node) => {
       const view = viewOf(graph, node);
       const key = structureKey(view);
-      const seconds = known.get(key) ?? priceFragment(lowerOperator(view, REPLICATED, mesh).fragment, cluster) / 1e9;
-      known.set(key, seconds);
+      const seconds = madeOnce(
+        known,
+        key,
+        () => priceFragment(lowerOperator(view, REPLICATED, mesh).fragment, cluster) / 1e9,
+      );
       return [node, runsPerStep(node.phase, graph) * seconds];
     }),
   );

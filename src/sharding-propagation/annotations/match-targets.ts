@@ -4,7 +4,7 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import { fileTensorOf, type Graph, type Node } from '../../ir/graph.js';
-import { groupBy } from '../../ir/group-by.js';
+import { appendTo, groupBy } from '../../ir/group-by.js';
 import { nearest, offer } from '../../ir/nearest.js';
 import { moduleText } from '../../ir/onnx/module-path.js';
 import type { PinSource } from '../pin.js';
@@ -46,9 +46,7 @@ export function graphNames(graph: Graph): GraphNames {
     const paths = node.module.map((_, depth) => moduleText(node.module.slice(0, depth + 1)));
     pathsOf.set(node, paths);
     for (const path of paths) {
-      const nodes = modules.get(path);
-      if (nodes) nodes.push(node);
-      else modules.set(path, [node]);
+      appendTo(modules, path, node);
     }
     for (const inner of node.body?.nodes ?? [])
       for (const name of [inner.name, ...inner.outputs]) if (name !== null) insideBlocks.set(name, node);
@@ -65,10 +63,10 @@ export function graphNames(graph: Graph): GraphNames {
 }
 
 function tensorNames(graph: Graph): ReadonlyMap<string, readonly string[]> {
-  const names = new Map<string, readonly string[]>([...graph.tensors.keys()].map((name) => [name, [name]]));
+  const names = new Map<string, string[]>([...graph.tensors.keys()].map((name) => [name, [name]]));
   for (const name of graph.tensors.keys()) {
     const file = fileTensorOf(graph, name);
-    if (file && file.name !== name) names.set(file.name, [...(names.get(file.name) ?? []), name]);
+    if (file && file.name !== name) appendTo(names, file.name, name);
   }
   return names;
 }

@@ -6,10 +6,11 @@
  *     rank 0 1 2 3 has part 0 1 0 1: dimension 1 is sharded over tp, so [-, tp]
  */
 import type { Graph, Node } from '../../ir/graph.js';
+import { makersOf } from '../../ir/makers-and-readers.js';
 import type { NodePlacement, ShardedDimension, ShardingSpec } from '../../ir/onnx/device-annotations.js';
 import type { OnnxModel } from '../../ir/onnx/model.js';
 import { graphDemand, inFile } from '../file-form.js';
-import { deviceCount, indexOn, type Mesh, type SubAxis, subAxes } from '../mesh.js';
+import { deviceCount, indexOn, type Mesh, rankStrides, type SubAxis } from '../mesh.js';
 import type { LayoutDemand, OperatorPin, Pin, PinSource, StagePin } from '../pin.js';
 import { type AxesOfPieces, demandOfAxes } from './layout-demand.js';
 import { doesNotFit, meshText } from './pin-error.js';
@@ -81,7 +82,7 @@ function placedNodes(
   placements: readonly NodePlacement[],
   graph: Graph,
 ): readonly { readonly placement: NodePlacement; readonly node: Node | undefined }[] {
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const makers = makersOf(graph.nodes);
   const byName = new Map(graph.nodes.map((node) => [node.name, node]));
   return placements.map((placement) => {
     const maker = placement.outputs.map((output) => makers.get(output)).find((node) => node !== undefined);
@@ -220,10 +221,10 @@ function axesOfCuts(
   const below = cuts.map((_, index) => cuts.slice(index + 1).reduce((product, { parts }) => product * parts, 1));
   const partOf = (rank: number, index: number) =>
     Math.floor((shardOf[rank] ?? 0) / (below[index] ?? 1)) % (cuts[index]?.parts ?? 1);
-  const steps = rankSteps(mesh);
+  const steps = [...rankStrides(mesh)];
   const axes = cuts.map((_, index) =>
     steps
-      .map(({ name, step }) => ({ name, weight: partOf(step, index) }))
+      .map(([name, step]) => ({ name, weight: partOf(step, index) }))
       .filter(({ weight }) => weight > 0)
       .sort((a, b) => b.weight - a.weight)
       .map(({ name }) => name),
@@ -232,14 +233,4 @@ function axesOfCuts(
     cuts.every((_, index) => partOf(rank, index) === indexOn(mesh, axes[index] ?? [], rank)),
   );
   return isEqual ? axes : null;
-}
-
-/** Per sub-axis the distance between ranks that differ by one on it. */
-function rankSteps(mesh: Mesh): readonly { readonly name: SubAxis; readonly step: number }[] {
-  let step = 1;
-  return [...subAxes(mesh)].reverse().map(({ name, size }) => {
-    const own = { name, step };
-    step *= size;
-    return own;
-  });
 }

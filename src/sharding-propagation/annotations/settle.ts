@@ -5,7 +5,7 @@
 import { AutoparError } from '../../ir/error.js';
 import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
-import { groupBy } from '../../ir/group-by.js';
+import { appendTo, groupBy } from '../../ir/group-by.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Mesh } from '../mesh.js';
 import type { OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
@@ -43,15 +43,11 @@ interface Demand {
 
 function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly Clash[] {
   const byNode = new Map<string, Demand[]>();
-  const put = (node: string, demand: Demand): void => {
-    const demands = byNode.get(node);
-    if (demands) demands.push(demand);
-    else byNode.set(node, [demand]);
-  };
+  const put = (node: string, demand: Demand): void => appendTo(byNode, node, demand);
   const tensors = new Map<string, TensorPin[]>();
   for (const pin of pins) {
     if (pin.kind === 'operator') put(pin.node, { pin, demands: pin });
-    if (pin.kind === 'tensor') tensors.set(pin.tensor, [...(tensors.get(pin.tensor) ?? []), pin]);
+    if (pin.kind === 'tensor') appendTo(tensors, pin.tensor, pin);
   }
   for (const node of tensors.size > 0 ? graph.nodes : []) {
     const at = (names: Node['inputs'], tensor: string, pin: TensorPin) =>

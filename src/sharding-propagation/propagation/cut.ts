@@ -11,7 +11,7 @@
  * Sizes that axes do not divide are padded: then one item has all the axes and covers the whole unit that they share, six
  * heads over tp 4 as {axes: tp, size: 6}.
  */
-import { digitsOf, type Piece } from '../digits.js';
+import { digitsOf, type Piece, stridesOf } from '../digits.js';
 import { type Extent, type Layout, normalise, paddedSize } from '../layout.js';
 import { axesSize, type Mesh, type SubAxis, subAxisSize } from '../mesh.js';
 import { type FactorPieces, pieceName } from '../refine.js';
@@ -218,15 +218,10 @@ function piecesOfCut(cut: Cut, size: number, mesh: Mesh): readonly Piece[] {
 }
 
 function cutOfDigits(digits: ReturnType<typeof digitsOf>): Cut {
-  const items: CutItem[] = [];
-  let stride = 1;
-  for (let index = digits.length - 1; index >= 0; index--) {
-    const digit = digits[index];
-    if (!digit) continue;
-    if (digit.axis !== null) items.unshift({ axes: [digit.axis], size: digit.size, stride });
-    stride *= digit.size;
-  }
-  return items;
+  const strides = stridesOf(digits);
+  return digits.flatMap(({ axis, size }, index) =>
+    axis === null ? [] : [{ axes: [axis], size, stride: strides[index] ?? 1 }],
+  );
 }
 
 /**

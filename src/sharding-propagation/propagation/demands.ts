@@ -4,6 +4,7 @@
  * in the round of their priority.
  */
 import type { Graph, Node } from '../../ir/graph.js';
+import { madeOnce } from '../../ir/remembered.js';
 import { demandsAgree, demandText } from '../annotations/agreement.js';
 import type { Mesh, SubAxis } from '../mesh.js';
 import type { LayoutDemand, OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
@@ -77,8 +78,7 @@ export function demandsOf(pins: readonly Pin[], around: DemandContext): Demands 
   for (const { pin, node, path } of boundOperators(ordered, around)) {
     const cells = around.cells(node);
     const own = claimsOf(pin, path, cells, around.mesh, around.choosePiece(cells));
-    const known = claims.get(node) ?? [];
-    claims.set(node, known);
+    const known = madeOnce(claims, node, () => []);
     const against = known.find((other) => clashOf(other, own, cells, around.mesh) !== null);
     if (!against) known.push(own);
     else if (against.pin.source.priority === pin.source.priority) {

@@ -12,6 +12,7 @@ import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorEntry, OperatorView } from '../../ir/operator.js';
 import { operatorEntry } from '../../ir/ops/index.js';
 import { mayBePadded } from '../../ir/padding.js';
+import { madeOnce } from '../../ir/remembered.js';
 import { viewOf } from '../../ir/view.js';
 import { borderProblem } from '../halo.js';
 import { axesSize, type Mesh } from '../mesh.js';
@@ -84,10 +85,8 @@ export function cellsMaker({ graph, cuts, readers }: CellsInput): (node: Node) =
     const view = viewOf(graph, node);
     const entry = operatorEntry(node);
     const rule = entry.rule(view);
-    const byEntry = known.get(rule) ?? new Map<OperatorEntry, RuleCells>();
-    if (byEntry.size === 0) known.set(rule, byEntry);
-    const shared = byEntry.get(entry) ?? ruleCells(rule, entry, view);
-    byEntry.set(entry, shared);
+    const byEntry = madeOnce(known, rule, () => new Map<OperatorEntry, RuleCells>());
+    const shared = madeOnce(byEntry, entry, () => ruleCells(rule, entry, view));
     const side =
       (kind: CellSide['kind']) =>
       (tensor: string | null, index: number): readonly CellSide[] => {

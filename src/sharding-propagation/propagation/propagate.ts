@@ -12,6 +12,8 @@
 import { batchStarts, followBatch } from '../../ir/batch.js';
 import { sequenceDimensions } from '../../ir/dimension-roles.js';
 import { type BatchDimension, type Graph, type Node, typeOf } from '../../ir/graph.js';
+import { type Makers, makersOf } from '../../ir/makers-and-readers.js';
+import { madeOnce } from '../../ir/remembered.js';
 import type { Layout } from '../layout.js';
 import { replicated } from '../layout.js';
 import { axesSize, type Mesh } from '../mesh.js';
@@ -73,7 +75,7 @@ const DIMENSIONS: Readonly<Partial<Record<FactorFamily, (graph: Graph) => readon
 class Propagating {
   private readonly cells = new Map<string, OperatorCells>();
   private readonly touching = new Map<string, OperatorCells[]>();
-  private readonly makers = new Map<string, Node>();
+  private readonly makers: Makers<Node>;
   private readonly cuts: AllCuts;
   private readonly demands: Demands;
   private readonly queues: OperatorCells[][] = TURNS.map(() => []);
@@ -87,11 +89,11 @@ class Propagating {
     pins: readonly Pin[],
   ) {
     this.cuts = new AllCuts(graph, mesh);
+    this.makers = makersOf(graph.nodes);
     const cellsOf = cellsMaker({ graph, cuts: this.cuts, readers: readerCounts(graph) });
     for (const node of graph.nodes) {
       const cells = cellsOf(node);
       this.cells.set(node.name, cells);
-      for (const output of node.outputs) if (output !== null) this.makers.set(output, node);
       for (const { tensor } of cells.sides) {
         const list = this.touching.get(tensor);
         if (!list) this.touching.set(tensor, [cells]);
@@ -293,8 +295,7 @@ class Propagating {
   /** Only the first cause of an axis on a factor is kept: it comes before everything that followed from it. */
   private note(cells: OperatorCells, { cuts, causes }: ResolvedCuts): void {
     if (causes.size === 0) return;
-    const known = this.factorReasons.get(cells.node.name) ?? [];
-    if (known.length === 0) this.factorReasons.set(cells.node.name, known);
+    const known = madeOnce(this.factorReasons, cells.node.name, () => []);
     cuts.forEach((cut, at) => {
       const factor = cells.factors[at]?.name;
       for (const axis of cut.flatMap((item) => item.axes)) {

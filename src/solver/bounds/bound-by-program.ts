@@ -13,6 +13,8 @@ import type { LocalSearch } from './local-search.js';
 /** Table entries that a node of branch and bound counts as, for each column; and the nodes that a program counts as, at least. */
 const PER_COLUMN = 50;
 const FEWEST_NODES = 20;
+/** Table entries that a simplex iteration counts as, for each entry of the program's rows. */
+const PER_ITERATION = 10;
 /** All memory rows are stated where they have no more entries than these, or so many by column; else those that matter so far. */
 const FEW_ENTRIES = 100_000;
 const ENTRIES_PER_COLUMN = 4;
@@ -56,7 +58,8 @@ export function boundByProgram(
     // The clock is the user's; effort is in nodes, each of which costs some passes over the program.
     const perNode = program.columns.length * PER_COLUMN;
     const nodes = Math.ceil(Math.min(1e7, run.workLeft() / perNode));
-    const answer = solver.solve(program, { seconds: run.secondsLeft(), nodes });
+    const iterations = run.workLeft() / (PER_ITERATION * program.columns.length);
+    const answer = solver.solve(program, { seconds: run.secondsLeft(), nodes, iterations });
     run.spend(perNode * FEWEST_NODES);
     // Less the error that the solver's tolerances allow, by row.
     const proven = (answer.bound - 1e-7 * program.lower.length) * scale + constant;

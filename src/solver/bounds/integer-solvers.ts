@@ -10,6 +10,8 @@ export interface SolverLimits {
   readonly seconds: number;
   /** Nodes of branch and bound. */
   readonly nodes: number;
+  /** Simplex iterations, at all nodes together: cuts and trials at the first node may take tens of thousands. */
+  readonly iterations: number;
 }
 
 export interface IntegerAnswer {
@@ -81,7 +83,12 @@ class HighsSolver implements IntegerSolver {
           mip_max_nodes: Math.max(1, Math.min(limits.nodes, 2 ** 31 - 1)),
         });
         if (start) model.setSolution({ colValue: start });
-        model.run();
+        // HiGHS asks at moments of its search, not of the clock: equal programs end after equal iterations.
+        model.run({
+          [highs.constants.callbackType.mipInterrupt]: (event) => {
+            if (Number(event.data.mip_total_lp_iterations ?? 0) > limits.iterations) event.interrupt();
+          },
+        });
         const status = model.getModelStatus();
         const { optimal, infeasible, unboundedOrInfeasible } = highs.constants.modelStatus;
         if (status === infeasible || status === unboundedOrInfeasible) {
@@ -136,7 +143,7 @@ class GlpkSolver implements IntegerSolver {
 
   constructor(private readonly glpk: Glpk) {}
 
-  /** GLPK reports no bound while it searches: only an optimum proves one. It takes no start, and no limit on nodes. */
+  /** GLPK reports no bound while it searches: only an optimum proves one. It takes no start, and no limit but the time. */
   solve(program: IntegerProgram, limits: SolverLimits): IntegerAnswer {
     const { glpk } = this;
     const name = (column: number) => `x${column}`;

@@ -1,7 +1,7 @@
 /**
  * @file Improvement of an assignment by exact moves of trees, annealed.
  *
- *     block     a random variable, and neighbours of neighbours as long as they induce a tree
+ *     tree      a random variable, and neighbours of neighbours as long as they induce a tree
  *     move      the root takes a state drawn by its min-marginal, the rest of the tree its best states given the root and
  *               all that is outside (dynamic programming over the tree, memory at its price)
  *     accepted  by Metropolis' rule on cost + penalty of the memory above the limit
@@ -23,7 +23,7 @@ export interface LocalOptimum {
 /** Rows added at once where an assignment passes many. */
 const ROWS_AT_ONCE = 4;
 
-/** Variables in blocks between two changes of penalties. */
+/** Variables in trees between two changes of penalties. */
 const PRESS = 640;
 
 /** Visits of each variable between two sums of the cost, and before anything is found. */
@@ -63,7 +63,7 @@ export class LocalSearch {
   private readonly core: Core;
   private readonly tables: Float64Array[];
   private readonly edgePrices: Float64Array;
-  /** Variables in blocks since the assignment was summed anew. */
+  /** Variables in trees since the assignment was summed anew. */
   private unsummed = 0;
 
   constructor(
@@ -114,7 +114,7 @@ export class LocalSearch {
   /**
    * Moves until `work` entries have been looked at.
    * @param temperatures costs at the start and at the end
-   * @param width variables of a block, at most: as many blocks are below its square root as above
+   * @param width variables of a tree, at most: as many trees are below its square root as above
    */
   anneal(work: number, temperatures: readonly [number, number], width: number, stop: () => boolean): void {
     const [hot, cold] = temperatures;
@@ -132,27 +132,27 @@ export class LocalSearch {
     }
   }
 
-  /** Returns the variables of the block. */
+  /** Returns the variables of the tree. */
   private move(temperature: number, width: number): number {
     const { states, random } = this;
-    const block = this.block(Math.ceil(width ** random.next()));
+    const tree = this.drawTree(Math.ceil(width ** random.next()));
     this.charge(random.next() * 2);
-    for (let index = block.length - 1; index >= 0; index--) this.upward(block, index);
-    const before = block.map((v) => states[v] as number);
+    for (let index = tree.length - 1; index >= 0; index--) this.upward(tree, index);
+    const before = tree.map((v) => states[v] as number);
     const costBefore = this.cost;
     const penaltyBefore = this.penalty();
-    this.downward(block, temperature);
+    this.downward(tree, temperature);
     let changed = false;
     let costNow = this.cost;
-    for (let index = 0; index < block.length; index++)
-      if ((states[block[index] as number] as number) !== before[index]) changed = true;
+    for (let index = 0; index < tree.length; index++)
+      if ((states[tree[index] as number] as number) !== before[index]) changed = true;
     if (changed) {
-      const after = block.map((v) => states[v] as number);
+      const after = tree.map((v) => states[v] as number);
       // From the old states to the new ones, variable by variable, so that each change is priced once.
-      block.forEach((v, index) => {
+      tree.forEach((v, index) => {
         states[v] = before[index] as number;
       });
-      block.forEach((v, index) => {
+      tree.forEach((v, index) => {
         costNow += this.change(v, after[index] as number);
       });
       this.cost = costNow;
@@ -160,27 +160,27 @@ export class LocalSearch {
       if (worse <= 0 || random.next() < Math.exp(-worse / temperature)) {
         if (this.best === null || costNow < this.best.cost) this.note();
       } else {
-        block.forEach((v, index) => {
+        tree.forEach((v, index) => {
           this.change(v, before[index] as number);
         });
         this.cost = costBefore;
       }
     }
-    for (const v of block) this.placeOf[v] = -1;
-    return block.length;
+    for (const v of tree) this.placeOf[v] = -1;
+    return tree.length;
   }
 
-  /** A random variable, then neighbours that have one neighbour in the block. */
-  private block(width: number): number[] {
+  /** A random variable, then neighbours that have one neighbour in the tree. */
+  private drawTree(width: number): number[] {
     const { core, placeOf, random } = this;
     const root = random.below(core.count);
-    const block = [root];
+    const tree = [root];
     placeOf[root] = 0;
-    for (let head = 0; head < block.length && block.length < width; head++) {
-      const v = block[head] as number;
+    for (let head = 0; head < tree.length && tree.length < width; head++) {
+      const v = tree[head] as number;
       const [from, to] = [core.edgeStarts[v] as number, core.edgeStarts[v + 1] as number];
       const turn = random.below(Math.max(1, to - from));
-      for (let step = 0; step < to - from && block.length < width; step++) {
+      for (let step = 0; step < to - from && tree.length < width; step++) {
         const u = this.other(core.edgesAt[from + ((step + turn) % (to - from))] as number, v);
         if ((placeOf[u] as number) >= 0) continue;
         let inside = 0;
@@ -188,17 +188,17 @@ export class LocalSearch {
           if ((placeOf[this.other(core.edgesAt[at] as number, u)] as number) >= 0) inside += 1;
         }
         if (inside !== 1) continue;
-        placeOf[u] = block.length;
-        block.push(u);
+        placeOf[u] = tree.length;
+        tree.push(u);
       }
     }
-    return block;
+    return tree;
   }
 
-  /** Costs of the states of a block's variable, with the best of all below it; passes them to its parent. */
-  private upward(block: readonly number[], index: number): void {
+  /** Costs of the states of a tree's variable, with the best of all below it; passes them to its parent. */
+  private upward(tree: readonly number[], index: number): void {
     const { core, placeOf, states } = this;
-    const v = block[index] as number;
+    const v = tree[index] as number;
     this.work += PER_VARIABLE;
     const first = core.offsets[v] as number;
     const size = (core.offsets[v + 1] as number) - first;
@@ -245,9 +245,9 @@ export class LocalSearch {
   }
 
   /** States from the root down; the root's is drawn. */
-  private downward(block: readonly number[], temperature: number): void {
+  private downward(tree: readonly number[], temperature: number): void {
     const { core, states, placeOf, random } = this;
-    const root = block[0] as number;
+    const root = tree[0] as number;
     const size = (core.offsets[root + 1] as number) - (core.offsets[root] as number);
     const costs = this.messages[0] as Float64Array;
     let least = Infinity;
@@ -264,8 +264,8 @@ export class LocalSearch {
       if (draw <= 0) break;
     }
     states[root] = chosen;
-    for (let index = 1; index < block.length; index++) {
-      const v = block[index] as number;
+    for (let index = 1; index < tree.length; index++) {
+      const v = tree[index] as number;
       for (let at = core.edgeStarts[v] as number; at < (core.edgeStarts[v + 1] as number); at++) {
         const u = this.other(core.edgesAt[at] as number, v);
         const place = placeOf[u] as number;

@@ -17,7 +17,7 @@ const STEP = 0.005;
 const ROUND = 2e7;
 const VISITS = 2e4;
 /**
- * Temperatures of rounds, at their start and their end, in mean costs of a variable; widths of blocks, wide enough for all
+ * Temperatures of rounds, at their start and their end, in mean costs of a variable; widths of trees, wide enough for all
  * readers of one tensor; and lengths, in ROUND. Where memory is tight or states are many, only heat leads from one way of
  * sharding a whole graph to another; where there are thousands of variables, most of the gain is in the cold.
  */

@@ -142,7 +142,7 @@ interface Cursor {
   readonly step: number;
 }
 
-/** Tables side by side, as blocks of rows over the last of some variables; `next` goes on to where the others have moved on. */
+/** Tables side by side, as slices of rows over the last of some variables; `next` goes on to where the others have moved on. */
 class TableRows {
   readonly cursors: readonly Cursor[];
   readonly rows: number;
@@ -166,7 +166,7 @@ class TableRows {
     );
   }
 
-  /** Entries of a block, as if it were a table of its own. */
+  /** Entries of a slice, as if it were a table of its own. */
   get entries(): number {
     return this.rows * this.states;
   }

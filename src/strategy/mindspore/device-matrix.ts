@@ -100,26 +100,39 @@ export function layoutOfDevices(
 
 /**
  * The dp · tp that a checkpoint was probably made on: by the names of its axes where it has them, else by its most frequent
- * device matrix: the last of two axes is tp, one axis is tp alone.
+ * device matrix: the last of two axes is tp; one axis is tp alone where it shards a parameter, else dp.
+ * @param given degrees that are known; the other follows from them
  */
 export function likelyDegrees(
   document: MindSporeStrategy,
   devices?: number,
+  given: { readonly dp?: number; readonly tp?: number } = {},
 ): { readonly dp: number; readonly tp: number } {
   const count = stageDevices(document).devices ?? devices ?? 1;
+  if (given.dp !== undefined || given.tp !== undefined) {
+    const { tp = othersOf(count, given.dp), dp = othersOf(count, tp) } = given;
+    return { dp, tp };
+  }
   for (const { aliases, deviceMatrix } of [...document.operandLayouts.values()].flat()) {
     const dp = aliases.reduce((size, name, axis) => size * (/^dp(\.|$)/.test(name) ? (deviceMatrix[axis] ?? 1) : 1), 1);
     const known = aliases.every((name) => /^(dp|tp)(\.|$)/.test(name));
     if (aliases.length > 0 && known && count % dp === 0) return { dp, tp: count / dp };
   }
   const matrices = new Map<string, number>();
-  for (const { deviceMatrix } of document.parameters.values()) {
-    const dp = deviceMatrix.length === 1 ? 1 : (deviceMatrix[0] ?? 1);
+  const layouts = [...document.parameters.values()];
+  const isCut = layouts.some(({ tensorMap }) => tensorMap.flat().some((axis) => axis !== -1));
+  for (const { deviceMatrix } of layouts) {
+    const dp = deviceMatrix.length === 1 && isCut ? 1 : (deviceMatrix[0] ?? 1);
     if (deviceMatrix.length <= 2) matrices.set(`${dp}`, (matrices.get(`${dp}`) ?? 0) + 1);
   }
   const [most] = [...matrices].sort(([, a], [, b]) => b - a);
   const dp = most ? Number(most[0]) : 1;
   return count % dp === 0 ? { dp, tp: count / dp } : { dp: 1, tp: count };
+}
+
+/** The ranks that a degree leaves to the other one; 1 where it does not divide them. */
+function othersOf(devices: number, degree = 1): number {
+  return devices % degree === 0 ? devices / degree : 1;
 }
 
 /** Per axis of the matrix its sub-axes: both number the same ranks, the last axis fastest. */

@@ -5,7 +5,7 @@
  */
 import { fileTensorOf, type Graph } from '../../ir/graph.js';
 import { fileLayout, fileShape } from '../../sharding-propagation/file-form.js';
-import { type Layout, sameBlocks } from '../../sharding-propagation/layout.js';
+import { type Layout, sameShards } from '../../sharding-propagation/layout.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { PlacedOperator, PlacedPlan } from '../placed-operators.js';
@@ -105,7 +105,7 @@ function parameterLayouts(
       const name = prefixed ? `${stage}-${tensor}` : tensor;
       const before = kept.get(name);
       if (!before) kept.set(name, { layout, mesh, reader: node.name, tensor });
-      else if (!torn.has(name) && !sameBlocks({ ...before.layout, partial: [] }, { ...layout, partial: [] }, mesh)) {
+      else if (!torn.has(name) && !sameShards({ ...before.layout, partial: [] }, { ...layout, partial: [] }, mesh)) {
         torn.add(name);
         const [first, second] = [before.layout, layout].map((item) => layoutText(item, mesh));
         notes.push(

@@ -7,11 +7,14 @@
 import { AutoparError } from '../../ir/error.js';
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
+import { withoutUndefined } from '../../ir/without-undefined.js';
+import { sharedOperators } from '../../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
 import { fileShape } from '../../sharding-propagation/file-form.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
 import { exactly, pinDocument } from '../pin-document.js';
+import { chunksOf } from './chunks.js';
 import { layoutOfDevices, splitCounts } from './device-matrix.js';
 import { type KeyedStrategy, type MindSporeStrategy, parameterOf, stageDevices } from './document.js';
 import { isParameter, strategyKeys } from './keys.js';
@@ -42,12 +45,12 @@ export function mindSporePins(document: MindSporeStrategy, graph: Graph, options
   const notes: string[] = [];
   const named = matchKeys(document, graph, notes, file);
   const stages = stageCount(document);
+  const placeOf = places(document, graph, named, notes);
   const operators = graph.nodes.flatMap((node): readonly PinRecord[] => {
     const strategy = named.get(node);
     if (!strategy) return [];
     checkSplits(node, strategy, graph, file);
-    const stage = stages > 1 ? { stage: strategy.stage } : {};
-    return [{ match: { node: exactly(node.name) }, split: perOperand(node, strategy), ...stage }];
+    return [{ match: { node: exactly(node.name) }, split: perOperand(node, strategy), ...placeOf(node) }];
   });
   const parameters = parameterPins(document, graph, mesh, named, notes);
   if (operators.length + parameters.length === 0) throw nothingMatches(document, graph, file);
@@ -70,9 +73,43 @@ function checkDevices(document: MindSporeStrategy, { mesh, devices: all, file }:
   );
 }
 
+/** Whether the graph has every parameter of a checkpoint. */
+export function namesParameters({ parameters }: MindSporeStrategy, graph: Graph): boolean {
+  return [...parameters.keys()].every((name) => parameterIn(graph, name) !== null);
+}
+
+/** The tensor of a parameter, whose name may have its stage in front; null where the graph lacks it. */
+function parameterIn(graph: Graph, name: string): string | null {
+  const { parameter } = parameterOf(name);
+  return [name, parameter].find((tensor) => storedIn(graph, tensor)) ?? null;
+}
+
 /** Stages of the pipeline, as far as a file of some of them shows. */
 function stageCount({ operators }: MindSporeStrategy): number {
   return [...operators.values()].reduce((most, { stage }) => Math.max(most, stage + 1), 1);
+}
+
+/** Stage and chunk of a pin, by operator: nothing without a pipeline, and where the order of the stages cannot be planned. */
+function places(
+  document: MindSporeStrategy,
+  graph: Graph,
+  named: ReadonlyMap<Node, KeyedStrategy>,
+  notes: string[],
+): (node: Node) => Pick<PinRecord, 'stage' | 'chunk'> {
+  if (stageCount(document) === 1) return () => ({});
+  const stages = new Map([...named].map(([node, { stage }]) => [node, stage]));
+  const chunks = hasAllStages(document) ? chunksOf(graph, stages) : null;
+  if (chunks === null || chunks.count === 1) return (node) => withoutUndefined({ stage: stages.get(node) });
+  if (!chunks.areComplete) {
+    notes.push(
+      'the stages of the file do not follow the order of the model, as those of --schedule zbv, and the file holds no ' +
+        'chunks: stages are not pinned; give the schedule, or --stages',
+    );
+    return () => ({});
+  }
+  notes.push(`the stages run ${chunks.count} chunks each in turn, which follow from the order of the model`);
+  const shared = sharedOperators(graph);
+  return (node) => (shared.has(node) ? {} : withoutUndefined({ stage: stages.get(node), chunk: chunks.of.get(node) }));
 }
 
 function hasAllStages(document: MindSporeStrategy): boolean {
@@ -159,9 +196,8 @@ function parameterPins(
   const strangers: string[] = [];
   const pins: PinRecord[] = [];
   for (const [name, stated] of document.parameters) {
-    const { parameter } = parameterOf(name);
-    const tensor = storedIn(graph, name) ? name : parameter;
-    if (!storedIn(graph, tensor)) {
+    const tensor = parameterIn(graph, name);
+    if (tensor === null) {
       strangers.push(name);
       continue;
     }

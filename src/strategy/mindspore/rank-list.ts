@@ -6,7 +6,7 @@
  *
  * Several ranks may hold the same shard: the nearest in the mesh is taken, which shares the longest run of coordinates.
  */
-import { AutoparError } from '../../ir/error.js';
+import { AutoparError, badOption } from '../../ir/error.js';
 import {
   type DeviceLayout,
   type MindSporeStrategy,
@@ -28,7 +28,7 @@ export function rankListForTransform(from: ShardedCheckpoint, to: ShardedCheckpo
   const stage = target ? Math.floor(rank / target.devices) : 0;
   if (target && stage >= target.stages) {
     const ranks = target.devices * target.stages;
-    throw new AutoparError('bad-option', 'usage', `--rank ${rank}: the target has ${ranks} ranks, counted from 0`);
+    throw badOption(`--rank ${rank}: the target has ${ranks} ranks, counted from 0`);
   }
   if (!from) return [0];
   const source = layoutsByStage(from);

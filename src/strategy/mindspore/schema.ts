@@ -4,11 +4,11 @@
  */
 import protobuf from 'protobufjs/light.js';
 import { AutoparError } from '../../ir/error.js';
+import { type Proto2Messages, proto2Types } from '../../ir/proto2.js';
 import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';
 import type { KeyedStrategy, MindSporeStrategy, ParameterLayout, TensorMap } from './document.js';
 
-/** field: '[required|repeated] TYPE NUMBER' */
-const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+const MESSAGES: Proto2Messages = {
   ParallelStrategyMap: {
     current_stage: 'required uint32 1',
     parallel_strategy_item: 'repeated ParallelStrategyItem 2',
@@ -216,27 +216,6 @@ function integerOf(value: StrategyInteger): number {
 }
 
 const ROOT = protobuf.Root.fromJSON({
-  nested: {
-    mindspore: {
-      nested: {
-        straspb: {
-          nested: Object.fromEntries(
-            Object.entries(MESSAGES).map(([message, fields]) => [
-              message,
-              {
-                edition: 'proto2',
-                fields: Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, fieldOf(text)])),
-              },
-            ]),
-          ),
-        },
-      },
-    },
-  },
+  nested: { mindspore: { nested: { straspb: { nested: proto2Types(MESSAGES) } } } },
 });
 const MAP = ROOT.lookupType('mindspore.straspb.ParallelStrategyMap');
-
-function fieldOf(text: string): { id: number; type: string; rule: string; options: { packed: boolean } } {
-  const [rule = '', type = '', id = ''] = text.split(' ');
-  return { id: Number(id), type, rule, options: { packed: false } };
-}

@@ -1,12 +1,14 @@
 /**
  * @file The choices of a plan, in the few options that trainers of language models have for them (megatron.ts, torchtitan.ts).
  */
-import { AutoparError } from '../../ir/error.js';
+import { type CompleteOptimizer, completeOptimizer } from '../../ir/autodiff/optimizer-options.js';
+import { type AutoparError, usageError } from '../../ir/error.js';
 import { partAt } from '../../schedule/parts.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import { rolesOf, type SpMethod } from '../../sharding-propagation/roles.js';
 import type { PlacedPlan } from '../placed-operators.js';
-import type { Plan, PlanTraining } from '../plan.js';
+import type { Plan } from '../plan.js';
+import { samplesOf } from '../plan-of.js';
 
 export interface TrainerChoices {
   readonly degrees: Plan['degrees'];
@@ -30,16 +32,26 @@ export interface TrainerChoices {
   /** Words of `--offload`. */
   readonly offload: string;
   readonly bucketBytes: number | null;
-  readonly optimizer: PlanTraining['optimizer'];
+  readonly optimizer: CompleteOptimizer;
   /** Features of the plan that no trainer has options for. */
   readonly own: readonly string[];
+}
+
+/** Options of training that a plan does not hold, which source.json has. */
+export interface TrainerRequest {
+  readonly decayed?: readonly string[];
+  readonly undecayed?: readonly string[];
 }
 
 /**
  * @param placed the plan on its model
  * @throws AutoparError `cannot-convert` (usage) for a plan of inference, or of stages with meshes of their own
  */
-export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
+export function trainerChoices(
+  plan: Plan,
+  placed: PlacedPlan,
+  { decayed, undecayed }: TrainerRequest = {},
+): TrainerChoices {
   const { degrees, training, schedule, requested = {} } = plan;
   if (!training)
     throw refused('the plan is for inference, and trainers need a plan of training', 'compile with --train');
@@ -50,7 +62,8 @@ export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
   const parts = Array.from({ length: degrees.pp * virtualStages }, (_, part) =>
     layers.filter((layer) => layer.part === part).map(({ name }) => name),
   );
-  const batch = schedule.batch ?? plan.model.globalBatch;
+  const samples = samplesOf(placed.graph) * microBatches;
+  const batch = schedule.batch ?? plan.model.globalBatch ?? (samples || null);
   const updates = placed.operators.filter(({ node }) => node.phase === 'update');
   const cutsState = updates.some(({ strategy }) => Object.values(strategy.axes).flat().some(isDataAxis));
   const [word = 'none'] = (requested.recompute ?? 'none').split(':');
@@ -67,7 +80,7 @@ export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
     precision: training.precision ?? 'fp32',
     offload: requested.offload ?? 'none',
     bucketBytes: schedule.bucketBytes ?? null,
-    optimizer: training.optimizer,
+    optimizer: completeOptimizer(training.optimizer),
     own: [
       'strategies of single operators: the trainer chooses them',
       ...(interleave ? ['micro-batches in halves (--interleave 2)'] : []),
@@ -75,6 +88,9 @@ export function trainerChoices(plan: Plan, placed: PlacedPlan): TrainerChoices {
       ...(schedule.recompute?.exceptLast ? ['no recompute in the last micro-batch'] : []),
       ...(training.gradientReduction === 'sum' ? ['summed gradients of dp ranks: a trainer averages them'] : []),
       ...(training.loss.kind === 'cross_entropy' ? [] : [`the loss ${training.loss.kind}`]),
+      ...(training.loss.labelSmoothing ? ['label smoothing'] : []),
+      ...(training.loss.moeBalance ? ['the load-balancing loss of experts'] : []),
+      ...(decayed || undecayed ? ['which weights decay (--decayed, --undecayed)'] : []),
     ],
   };
 }
@@ -111,5 +127,5 @@ function isDataAxis(axis: string): boolean {
 }
 
 function refused(why: string, hint: string): AutoparError {
-  return new AutoparError('cannot-convert', 'usage', `the plan cannot be exported: ${why}`, {}, hint);
+  return usageError('cannot-convert', `the plan cannot be exported: ${why}`, hint);
 }

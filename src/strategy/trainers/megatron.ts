@@ -1,6 +1,7 @@
 /**
  * @file A plan as command-line flags of Megatron-LM (core 0.13 and later; megatron/training/arguments.py).
  */
+import type { OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
 import type { TrainerChoices } from './choices.js';
 
 /** A text for another trainer, and the features that it cannot express, a line each. */
@@ -38,6 +39,7 @@ export function megatronFlags(choices: TrainerChoices, title: string): HandedOve
     ...flagIf(offload === 'optimizer', 'use-precision-aware-optimizer'),
     ...flagIf(choices.precision !== 'fp32', choices.precision),
     ...optimizerFlags(choices),
+    ...scheduleFlags(choices),
   ];
   const isRun = schedule === 'single' || schedule === '1f1b' || schedule === 'interleaved-1f1b';
   const lost = [
@@ -48,7 +50,7 @@ export function megatronFlags(choices: TrainerChoices, title: string): HandedOve
     ...(recompute.kind === 'full' && !recompute.isOfAllLayers ? ['the layers that recompute: all layers do'] : []),
     ...(offload === 'none' || offload === 'optimizer' ? [] : [`offload ${offload}`]),
     ...(choices.spMethod !== null && !CP[choices.spMethod] ? ['how sp shards attention'] : []),
-    ...(OPTIMIZERS[String(choices.optimizer['kind'])] ? [] : [`the optimizer ${choices.optimizer['kind']}`]),
+    ...lostOfOptimizer(choices),
   ];
   const lines = flags.map(([name, value]) => `  --${name}${value === undefined ? '' : ` ${value}`}`);
   const notes = lost.map((line) => `# not transferred: ${line}\n`).join('');
@@ -95,25 +97,49 @@ const CP: Readonly<Record<string, readonly Flag[]>> = {
 };
 
 /** AdamW is its Adam, whose weight decay is decoupled. */
-const OPTIMIZERS: Readonly<Record<string, string>> = { adam: 'adam', adamw: 'adam', sgd: 'sgd' };
+const OPTIMIZERS: Partial<Record<OptimizerOptions['kind'], string>> = { adam: 'adam', adamw: 'adam', sgd: 'sgd' };
 
+/** All that it has a flag for: its defaults are not those of the plan. */
 function optimizerFlags({ optimizer }: TrainerChoices): readonly Flag[] {
-  const name = OPTIMIZERS[String(optimizer['kind'])];
-  if (name === undefined) return [];
-  const [first, second] = Array.isArray(optimizer['betas']) ? (optimizer['betas'] as readonly number[]) : [];
-  const values: Readonly<Record<string, unknown>> = {
-    lr: optimizer['learningRate'],
-    'adam-beta1': first,
-    'adam-beta2': second,
-    'adam-eps': optimizer['epsilon'],
-    'sgd-momentum': optimizer['momentum'],
-    'weight-decay': optimizer['weightDecay'],
-    'clip-grad': optimizer['clipNorm'] ?? 0,
-  };
-  const given = Object.entries(values).flatMap(([flag, value]): readonly Flag[] =>
-    typeof value === 'number' ? [[flag, value]] : [],
-  );
-  return [['optimizer', name], ...given];
+  const { kind, learningRate, betas, epsilon, momentum, weightDecay, clipNorm = 0 } = optimizer;
+  const name = OPTIMIZERS[kind];
+  const own: readonly Flag[] =
+    kind === 'sgd'
+      ? [['sgd-momentum', momentum]]
+      : [
+          ['adam-beta1', betas[0]],
+          ['adam-beta2', betas[1]],
+          ['adam-eps', epsilon],
+        ];
+  return [
+    ...(name === undefined
+      ? []
+      : ([['optimizer', name], ['lr', learningRate], ...own, ['weight-decay', weightDecay]] as const)),
+    ['clip-grad', clipNorm],
+  ];
+}
+
+/** The learning rate over the steps; how many steps run is the user's. */
+function scheduleFlags({ optimizer: { kind, learningRate, schedule } }: TrainerChoices): readonly Flag[] {
+  const { warmup, shape, total, floor } = schedule;
+  const isFalling = shape !== 'constant';
+  return [
+    ['lr-decay-style', shape],
+    ['lr-warmup-iters', warmup],
+    ...flagIf(isFalling, 'lr-decay-iters', total),
+    ...flagIf(isFalling && OPTIMIZERS[kind] !== undefined, 'min-lr', Number((floor * learningRate).toPrecision(12))),
+  ];
+}
+
+function lostOfOptimizer({ optimizer }: TrainerChoices): readonly string[] {
+  const { kind, nesterov, weightDecay, schedule } = optimizer;
+  const isCoupled = kind === 'adam' && weightDecay > 0;
+  return [
+    ...(OPTIMIZERS[kind] ? [] : [`the optimizer ${kind}, with its options and learning rate`]),
+    ...(nesterov ? ["Nesterov's momentum"] : []),
+    ...(isCoupled ? ["Adam's weight decay in the gradient: Megatron-LM decays weights apart, as AdamW"] : []),
+    ...(schedule.warmup > 0 ? ['the first step of the warm-up: Megatron-LM warms up from rate 0, a step later'] : []),
+  ];
 }
 
 /** `Et*3|t*3|t*2L`: the embedding, layers and the loss of each part of the pipeline. */

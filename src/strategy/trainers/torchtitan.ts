@@ -1,10 +1,17 @@
 /**
  * @file A plan as a job configuration of torchtitan 0.2, in TOML.
  */
+import type { OptimizerOptions } from '../../ir/autodiff/optimizer-options.js';
 import type { TrainerChoices } from './choices.js';
 import type { HandedOver } from './megatron.js';
 
-type TorchTitanValue = string | number | boolean | readonly (readonly string[])[];
+/** A number that has a fraction in the configuration's type. */
+interface Fraction {
+  readonly fraction: number;
+}
+
+type TorchTitanValue = string | number | boolean | Fraction | readonly (readonly string[])[];
+type TorchTitanSection = Readonly<Record<string, TorchTitanValue | null | undefined>>;
 
 /** Sections of a job configuration. The model's own (flavor, sequence, data) are not among them. */
 export function torchtitanJob(choices: TrainerChoices, title: string): HandedOver {
@@ -12,12 +19,13 @@ export function torchtitanJob(choices: TrainerChoices, title: string): HandedOve
   const isSharded = zero > 0;
   const schedule = degrees.pp > 1 ? SCHEDULES[choices.schedule] : undefined;
   const perRank = microBatch === null ? null : microBatch * (degrees.pp > 1 ? microBatches : 1);
-  const [first, second] = Array.isArray(optimizer['betas']) ? (optimizer['betas'] as readonly number[]) : [];
-  const sections: Readonly<Record<string, Readonly<Record<string, TorchTitanValue | null | undefined>>>> = {
+  const { shape, total } = optimizer.schedule;
+  const sections: Readonly<Record<string, TorchTitanSection>> = {
     training: {
       local_batch_size: perRank,
       global_batch_size: microBatch === null ? null : microBatch * microBatches * degrees.dp,
-      max_norm: optimizer['clipNorm'] === undefined ? null : Number(optimizer['clipNorm']),
+      max_norm: fraction(optimizer.clipNorm ?? Number.POSITIVE_INFINITY),
+      steps: shape === 'constant' ? null : total,
       mixed_precision_param: PRECISIONS[choices.precision],
       enable_cpu_offload: offload === 'all',
     },
@@ -35,14 +43,8 @@ export function torchtitanJob(choices: TrainerChoices, title: string): HandedOve
       expert_parallel_degree: degrees.ep,
     },
     activation_checkpoint: { mode: RECOMPUTE[recompute.kind] ?? 'none' },
-    optimizer: {
-      name: OPTIMIZERS[String(optimizer['kind'])],
-      lr: numberOf(optimizer['learningRate']),
-      beta1: first,
-      beta2: second,
-      eps: numberOf(optimizer['epsilon']),
-      weight_decay: numberOf(optimizer['weightDecay']),
-    },
+    optimizer: optimizerSection(choices),
+    lr_scheduler: schedulerSection(choices),
   };
   const lost = [
     ...own,
@@ -60,11 +62,12 @@ export function torchtitanJob(choices: TrainerChoices, title: string): HandedOve
       ? ['norms replicated over tp: torchtitan shards them along the sequence']
       : []),
     ...(choices.bucketBytes === null ? [] : ['the size of buckets']),
-    ...(OPTIMIZERS[String(optimizer['kind'])] ? [] : [`the optimizer ${optimizer['kind']}`]),
+    ...(PRECISIONS[choices.precision] ? [] : [`the precision ${choices.precision}`]),
+    ...lostOfOptimizer(choices),
   ];
   const text = Object.entries(sections).map(([name, rows]) => {
     const lines = Object.entries(rows).flatMap(([key, value]) =>
-      value === null || value === undefined ? [] : [`${key} = ${JSON.stringify(value)}`],
+      value === null || value === undefined ? [] : [`${key} = ${valueText(value)}`],
     );
     return lines.length === 0 ? '' : `\n[${name}]\n${lines.join('\n')}\n`;
   });
@@ -82,7 +85,30 @@ const SCHEDULES: Readonly<Record<string, string>> = {
 
 const PRECISIONS: Readonly<Record<string, string>> = { fp32: 'float32', bf16: 'bfloat16' };
 const RECOMPUTE: Readonly<Record<string, string>> = { none: 'none', selective: 'selective', full: 'full' };
-const OPTIMIZERS: Readonly<Record<string, string>> = { adam: 'Adam', adamw: 'AdamW' };
+const OPTIMIZERS: Partial<Record<OptimizerOptions['kind'], string>> = { adam: 'Adam', adamw: 'AdamW' };
+
+/** All that it has a key for: its defaults are not those of the plan. */
+function optimizerSection({ optimizer }: TrainerChoices): TorchTitanSection {
+  const { kind, learningRate, betas, epsilon, weightDecay } = optimizer;
+  const name = OPTIMIZERS[kind];
+  if (name === undefined) return {};
+  return {
+    ...{ name, lr: fraction(learningRate), beta1: fraction(betas[0]), beta2: fraction(betas[1]) },
+    ...{ eps: fraction(epsilon), weight_decay: fraction(weightDecay) },
+  };
+}
+
+/** Its decay ends at the last step of the training. */
+function schedulerSection({ optimizer: { schedule } }: TrainerChoices): TorchTitanSection {
+  const { warmup, shape, floor } = schedule;
+  if (shape === 'constant') return { warmup_steps: warmup, decay_ratio: fraction(0) };
+  return { warmup_steps: warmup, decay_type: shape, min_lr_factor: fraction(floor) };
+}
+
+function lostOfOptimizer({ optimizer: { kind, weightDecay } }: TrainerChoices): readonly string[] {
+  if (!OPTIMIZERS[kind]) return [`the optimizer ${kind}, with its options and learning rate`];
+  return weightDecay > 0 ? ['weight decay of matrices alone: torchtitan decays all parameters'] : [];
+}
 
 /** Modules of each part, by torchtitan's names. */
 function moduleNames(parts: TrainerChoices['parts']): readonly (readonly string[])[] {
@@ -94,6 +120,13 @@ function moduleNames(parts: TrainerChoices['parts']): readonly (readonly string[
   ]);
 }
 
-function numberOf(value: unknown): number | null {
-  return typeof value === 'number' ? value : null;
+function fraction(value: number): Fraction {
+  return { fraction: value };
+}
+
+function valueText(value: TorchTitanValue): string {
+  if (typeof value !== 'object' || !('fraction' in value)) return JSON.stringify(value);
+  const { fraction: number } = value;
+  if (!Number.isFinite(number)) return 'inf';
+  return Number.isInteger(number) ? number.toFixed(1) : String(number);
 }

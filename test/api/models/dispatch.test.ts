@@ -12,6 +12,7 @@ import { lowerPlan } from '../../../src/api/planning/lower-plan.js';
 import { expertLoads } from '../../../src/api/reports/expert-load.js';
 import { openCompiled } from '../../../src/api/verify.js';
 import { AutoparError } from '../../../src/ir/error.js';
+import type { ErrorCode } from '../../../src/ir/error-codes.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import type { ComputeNode, ShardedGraph } from '../../../src/partition/sharded-graph.js';
@@ -115,7 +116,7 @@ for (const [index, skew] of SKEWS.entries())
     });
   });
 
-const REFUSED: readonly (readonly [ExpertForm, Partial<CompileOptions>, string, RegExp])[] = [
+const REFUSED: readonly (readonly [ExpertForm, Partial<CompileOptions>, ErrorCode, RegExp])[] = [
   ['einsum', { dispatch: 'padded', capacityFactor: 0 }, 'bad-option', /capacityFactor: 0: expected a number above 0/],
   ['einsum', { capacityFactor: 1 }, 'bad-option', /limits the tokens of dispatch, which is not given/],
   ['einsum', { dispatch: 'padded', ep: 4, dp: 4 }, 'degree-does-not-fit', /4 does not divide the 6 experts/],

@@ -66,10 +66,10 @@ function tiled(input: ConstantTensor, axis: number): ConstantTensor {
         input.shape.reduce((product, size) => product * size, 1),
       ),
   );
-  const blocks = Array.from({ length: input.data.length / inner }, (_, index) =>
+  const runs = Array.from({ length: input.data.length / inner }, (_, index) =>
     input.data.subarray(index * inner, (index + 1) * inner),
   );
-  const data = Buffer.concat(blocks.flatMap((block) => [block, block, block, block]));
+  const data = Buffer.concat(runs.flatMap((run) => [run, run, run, run]));
   return {
     dtype: input.dtype,
     shape: input.shape.map((size, index) => (index === axis ? size * 4 : size)),
@@ -88,7 +88,11 @@ test('the record that importing gives', async (t) => {
     'small.net.onnx',
   );
   const imported = await importModel(file, { dims: { N: 4 }, globalBatch: 8 });
-  t.like(imported, { name: 'small.net', file, dims: { N: 4 }, notes: [], weightsPresent: true });
+  const note =
+    'a step takes a batch of 8 (--global-batch): N 4 is the batch at which the model was read, before it was rebuilt';
+  t.like(imported, { name: 'small.net', file, dims: { N: 4 }, notes: [note], weightsPresent: true });
+  t.deepEqual((await importModel(file, { dims: { 'x[0]': 4 }, globalBatch: 4 })).notes, []);
+  t.regex((await importModel(file, { dims: { 'x[0]': 4 }, globalBatch: 8 })).notes.join(), /: x\[0\] 4 is the batch/);
   t.deepEqual(
     imported.passes.map((pass) => pass.name),
     ['inline-functions', 'opset', 'fold', 'normalise', 'resize-batch', 'recognise-blocks', 'find-layers'],

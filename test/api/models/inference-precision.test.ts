@@ -62,6 +62,18 @@ function offBy(actual: Arrays, exact: Arrays): number {
   return Math.max(...shares);
 }
 
+for (const precision of ['fp16', 'bf16'] as const)
+  test.serial(
+    `a ring over keys in ${precision}: ranks of this machine compute what the unsharded graph does`,
+    async (t) => {
+      const ring = { degrees: { sp: 2 }, spMethod: 'ring', precision } as const;
+      const output = await folder(t);
+      const compiled = await compile({ model: model('gpt-tiny'), output, devices: 2, ...ring, verify: true });
+      t.true(compiled.verification?.passed);
+      t.true(compiled.plan.operators['/h.0/attn/MatMul_1']?.strategy.s?.includes('sp'));
+    },
+  );
+
 slow('results differ from those of float32 as the type rounds, and bfloat16 rounds more than float16', async (t) => {
   const inputs = randomInputs((await importModel(model('gpt-tiny'))).graph, 0);
   const exact = await runOnnx(model('gpt-tiny'), inputs);

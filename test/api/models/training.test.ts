@@ -15,6 +15,7 @@ import { type Training, withTraining } from '../../../src/api/models/training.js
 import { runGraph } from '../../../src/api/verification/reference.js';
 import { openCompiled } from '../../../src/api/verify.js';
 import { AutoparError } from '../../../src/ir/error.js';
+import type { ErrorCode } from '../../../src/ir/error-codes.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
@@ -101,7 +102,7 @@ test('a step of gradient descent is what finite differences of the loss say', as
 });
 
 test('what cannot be trained is refused with what is wrong', async (t) => {
-  const refused = async (graph: Graph, training: Partial<Training>, code: string): Promise<string> => {
+  const refused = async (graph: Graph, training: Partial<Training>, code: ErrorCode): Promise<string> => {
     const imported = await importModel(saved(t, graph));
     const whole: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 1 }, ...training };
     const error = t.throws(() => withTraining(imported, whole), { instanceOf: AutoparError });

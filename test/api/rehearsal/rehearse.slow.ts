@@ -88,7 +88,7 @@ const PLANS: Readonly<Record<string, Asked>> = {
   'llama-tiny, stages': { file: 'models/llama-tiny.onnx', ...at(1, 4, 4), training: CUT },
 };
 
-for (const [name, asked] of thinned(Object.entries(PLANS), 2))
+for (const [name, asked] of thinned(Object.entries(PLANS), 4))
   test.serial(`a rehearsal computes what one rank does and covers its plan: ${name}`, async (t) => {
     const result = await rehearse({ directory: await planned(t, asked) });
     t.deepEqual(faults(result), []);

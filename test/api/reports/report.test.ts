@@ -41,3 +41,36 @@ test('operators of equal layers are one row over all stages that run them alike'
   t.true((seconds ?? 0) > (heaviest[1]?.seconds ?? 0));
   t.false(heaviest.some(({ operator }) => operator.startsWith('/h.1/')));
 });
+
+test('bytes of communication are those of a step, however many micro-batches it has', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const planned = (degrees: { readonly pp: number; readonly tp: number }, microBatches: number) =>
+    compile({
+      model: 'models/mlp.onnx',
+      output: join(folder, `pp${degrees.pp}-${microBatches}`),
+      cluster: '1x2:a100-sxm-80',
+      degrees: { dp: 1, ...degrees },
+      globalBatch: 64,
+      training: { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 }, microBatches },
+      planOnly: true,
+    });
+  // Of the whole array that two ranks hold together, each receives all for a sum, and the other half for a gather or scatter.
+  const share = (kind: string) => (kind === 'all-reduce' || kind === 'send' ? 1 : 1 / 2);
+  for (const microBatches of [2, 4]) {
+    for (const degrees of [
+      { pp: 2, tp: 1 },
+      { pp: 1, tp: 2 },
+    ]) {
+      const { plan, communication } = await planned(degrees, microBatches);
+      const { receivedBytes, bytesCommunicated } = plan.predicted;
+      const received = (receivedBytes ?? [bytesCommunicated]).reduce((sum, bytes) => sum + bytes, 0);
+      t.true(received > 0);
+      t.is(
+        communication.reduce((sum, { kind, bytes }) => sum + share(kind) * bytes, 0),
+        received,
+        `pp ${degrees.pp}, ${microBatches} micro-batches`,
+      );
+    }
+  }
+});

@@ -11,6 +11,7 @@ import { explainMemory, openExplainable } from '../../../src/api/explanations/ex
 import { AutoparError, compile } from '../../../src/api/index.js';
 import { lowerPlan } from '../../../src/api/planning/lower-plan.js';
 import { openCompiled } from '../../../src/api/verify.js';
+import type { ErrorCode } from '../../../src/ir/error-codes.js';
 import { diffPlans } from '../../../src/strategy/diff.js';
 import type { Plan } from '../../../src/strategy/plan.js';
 import { planFromJson } from '../../../src/strategy/plan-json.js';
@@ -35,7 +36,7 @@ test.serial('a plan that contradicts its server is refused with both values', as
   const without = { ...plan.tensors, [state]: text.replace(' + first(dp)', '') };
   const parameter = Object.keys(plan.tensors).find((name) => `${name}/mean` === state || `${name}/square` === state);
   const { server: _, ...unserved } = plan;
-  const cases: readonly (readonly [edited: object, code: string, says: RegExp])[] = [
+  const cases: readonly (readonly [edited: object, code: ErrorCode, says: RegExp])[] = [
     [{ ...plan, server: ['tp'] }, 'plan-invalid', /server is tp, and the axes .* share parameters are dp/],
     [{ ...plan, server: [] }, 'plan-invalid', /server/],
     [{ ...plan, training: null }, 'plan-invalid', /server is dp, and training is null/],

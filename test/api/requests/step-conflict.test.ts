@@ -55,7 +55,7 @@ const savings = fc.record(
 );
 
 slow('of degrees and batches what the error names leaves none, and all of it is needed for that', async (t) => {
-  const sets = await named(t, shapes, STEP, 8, [
+  const sets = await named(t, shapes, STEP, 5, [
     { dp: 2, pp: 4, microBatch: 24, zero: 1 },
     { dp: 3, tp: 2 },
   ]);
@@ -67,7 +67,7 @@ slow('of what takes memory too; where nothing fits whatever is said, nothing is 
     [3e9, ['dp', 'offload', 'zero']],
     [1e9, []],
   ] as const) {
-    const sets = await named(t, savings, { ...STEP, memory }, 6, [{ dp: 8, zero: 0, offload: 'none' }]);
+    const sets = await named(t, savings, { ...STEP, memory }, 3, [{ dp: 8, zero: 0, offload: 'none' }]);
     t.deepEqual(sets[0]?.toSorted(), [...set]);
   }
 });
@@ -147,3 +147,9 @@ function namedIn(hint: string): readonly (keyof Said)[] {
   const [, list = ''] = /^(--.*?) leaves? no/.exec(hint) ?? [];
   return (list.match(/--[a-z-]+/g) ?? []).map((flag) => KEYS[flag] ?? (flag.slice(2) as keyof Said));
 }
+
+test('a hint speaks of degrees alone, and does not rule out the option that another hint offers', async (t) => {
+  const refused = searchStep({ ...STEP, generate: 'gpt:layers=2,hidden=64,heads=4,seq=9,vocab=64', sp: 2 });
+  const { hint = '' } = (await t.throwsAsync(refused)) as AutoparError;
+  t.regex(hint, /^--sp 2 leaves no combination of degrees, whatever the other degrees are: leave it out/);
+});

@@ -11,7 +11,7 @@ import { AutoparError, type CompileOptions, compile, type Training } from '../..
 import { openCompiled } from '../../../src/api/verify.js';
 import { decodeModel } from '../../../src/ir/onnx/schema.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
-import { cutBlock } from '../../../src/program/blocks.js';
+import { cutShard } from '../../../src/program/shards.js';
 import { runOnnx } from '../../../src/runtime/reference.js';
 import { difference } from '../../pipelines/difference.js';
 
@@ -43,7 +43,7 @@ test('the model of a rank that talks to no other runs in ONNX Runtime, its weigh
         const value = inputs[name];
         const local = program.stages[0]?.tensors[tensor];
         if (!value || !local) throw new Error(name);
-        const data = cutBlock(value.data, value.shape, value.dtype, local.layout, program.mesh, rank);
+        const data = cutShard(value.data, value.shape, value.dtype, local.layout, program.mesh, rank);
         return [tensor, { dtype: value.dtype, shape: local.localShape, data }];
       }),
     );
@@ -81,6 +81,8 @@ test('the annotated model and the models of ranks name their devices, groups and
 const REFUSED: readonly (readonly [RegExp, Partial<CompileOptions>])[] = [
   [/micro-batches/, { devices: 1, training: { ...TRAINING, microBatches: 2 } }],
   [/transfers from a later stage/, { pp: 2, training: { ...TRAINING, microBatches: 1 } }],
+  // Of several stages none can be trained, in however many micro-batches.
+  [/training over several stages/, { pp: 2, training: { ...TRAINING, microBatches: 2 } }],
   [/parameter server/, { dp: 2, training: TRAINING, gradientSync: 'parameter-server' }],
 ];
 

@@ -124,10 +124,10 @@ def slices(offset, size):
 
 
 def cut(value, whole):
-    block = np.zeros(value["block"], whole.dtype)
+    shard = np.zeros(value["block"], whole.dtype)
     for box in value["boxes"]:
-        block[slices(box["inBlock"], box["size"])] = whole[slices(box["offset"], box["size"])]
-    return block
+        shard[slices(box["inBlock"], box["size"])] = whole[slices(box["offset"], box["size"])]
+    return shard
 
 
 def run(job):
@@ -158,12 +158,12 @@ def run(job):
                 for value in rank["sends"]:
                     mail[(rank["rank"], value["rank"], value["label"])].put(made[value["tensor"]])
                 for value in rank["outputs"]:
-                    block = made[value["tensor"]]
-                    assert list(block.shape) == value["block"], value["name"]
+                    shard = made[value["tensor"]]
+                    assert list(shard.shape) == value["block"], value["name"]
                     with lock:
                         whole = outputs.setdefault(value["name"], np.full(value["whole"], np.nan, np.float32))
                     for box in value["boxes"]:
-                        whole[slices(box["offset"], box["size"])] = block[slices(box["inBlock"], box["size"])]
+                        whole[slices(box["offset"], box["size"])] = shard[slices(box["inBlock"], box["size"])]
                 kept = {state["input"]: made[state["output"]] for state in rank["state"]}
         except Exception as error:
             failures.append(error)
@@ -203,7 +203,7 @@ def annotations(path, index):
 
 
 def compare(spec, index):
-    """How many ranks' blocks of an input or output the spec and index.json both say: the same."""
+    """How many ranks' shards of an input or output the spec and index.json both say: the same."""
     groups = {entry.key: entry.value for entry in spec.index_to_device_group_map}
     cuts = [(int(dim.axis), part) for dim in spec.sharded_dims for part in dim.simple_shardings]
     if len({axis for axis, _ in cuts}) < len(cuts) or spec.value.name in index["parted"]:

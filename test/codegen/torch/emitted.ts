@@ -7,7 +7,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { randomInputs } from '../../../src/api/execution/inputs.js';
 import { labelBounds } from '../../../src/api/execution/labels.js';
-import { type CompileOptions, compile } from '../../../src/api/index.js';
+import { type CompileOptions, compile, type Training } from '../../../src/api/index.js';
 import { openCompiled } from '../../../src/api/verify.js';
 import { readNpz, writeNpz } from '../../../src/program/arrays/npz.js';
 import { rankCount } from '../../../src/program/mesh.js';
@@ -36,6 +36,21 @@ export async function emitted(folder: string, steps: number, options: CompileOpt
   const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
   writeFileSync(join(folder, 'inputs.npz'), writeNpz(inputs));
   return { folder, ranks: rankCount(program.mesh), steps };
+}
+
+/** Options for the same model and training on one rank, in one batch. */
+export function unshardedOptions(options: Partial<CompileOptions>): Partial<CompileOptions> {
+  const { globalBatch, initRandom, dispatch, capacityFactor, training } = options;
+  const { microBatches: _, ...step } = training ?? ({} as Partial<Training>);
+  return {
+    ...{ devices: 1, degrees: { dp: 1, tp: 1 } },
+    ...(globalBatch === undefined ? {} : { globalBatch }),
+    ...(initRandom ? { initRandom } : {}),
+    // Tokens that experts drop are part of the computation.
+    ...(dispatch === undefined ? {} : { dispatch }),
+    ...(capacityFactor === undefined ? {} : { capacityFactor }),
+    ...(training ? { training: step as Training } : {}),
+  };
 }
 
 /** Runs the same program in the bundled runtime. */

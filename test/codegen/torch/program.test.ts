@@ -57,6 +57,30 @@ test('the program has the same size on 2 and on 1024 devices', async (t) => {
     t.is(large[name]?.split('\n').length, text.split('\n').length, name);
 });
 
+test('a pipeline has the same size on 4 and on 1024 devices, its transfers too', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
+  const of = async (dp: number) => {
+    const output = join(folder, `${dp}`);
+    await compile({
+      ...{
+        model: 'models/mlp.onnx',
+        output,
+        target: 'torch',
+        axes: 'roles',
+        globalBatch: 1024,
+        schedule: '1f1b',
+        zero: 0,
+      },
+      ...{ devices: 2 * dp, pp: 2, dp, training: { ...TRAINING, loss: { kind: 'mse' }, microBatches: 2 } },
+    });
+    return (name: string) => readFileSync(join(output, 'torch', name), 'utf8');
+  };
+  const [small, large] = [await of(2), await of(512)];
+  t.regex(small('mesh.py'), /^RECEIVERS = \(\(1,\), \(0,\)\)$/m);
+  for (const name of ['mesh.py', 'layers.py', 'stage_0.py', 'stage_1.py', 'schedule.csv'])
+    t.is(large(name).split('\n').length, small(name).split('\n').length, name);
+});
+
 test('each action of schedule.csv has a method, where a stage has the embedding alone too', async (t) => {
   const output = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'out');
   await compile({
@@ -91,6 +115,20 @@ test('the gradient of an operator is one call, on the heads that a rank has', as
     calls.join('\n'),
   );
   t.true(calls.some((call) => call.includes('F.rms_norm(a, (32,), b, 0.00001)')));
+});
+
+test('inputs that index tables or hold labels are stated with the values that they may hold', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
+  const inputsOf = async (name: string, options: Partial<CompileOptions>) => {
+    const output = join(folder, name);
+    await compile({ model: 'models/gpt-tiny.onnx', output, target: 'torch', devices: 2, dp: 2, ...options });
+    const text = readFileSync(join(output, 'torch', 'model.py'), 'utf8');
+    return [...text.matchAll(/^ +"(\w+)": Value\(.*?within=(\(.*?\))\),$/gms)].map(
+      ([, input, range]) => `${input} ${range}`,
+    );
+  };
+  t.deepEqual(await inputsOf('inference', {}), ['ids (-64, 64, None)']);
+  t.deepEqual(await inputsOf('training', { training: TRAINING }), ['ids (0, 64, None)', 'labels (0, 64, -100)']);
 });
 
 test('every parameter is in a file of its folder', async (t) => {

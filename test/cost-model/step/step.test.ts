@@ -11,6 +11,7 @@ import { inFlightOn, stageMemory } from '../../../src/cost-model/step/step-memor
 import { priceStep, scheduleRequest } from '../../../src/cost-model/step/step-price.js';
 import { inFlight } from '../../../src/schedule/check.js';
 import { makeSchedule } from '../../../src/schedule/make-schedule.js';
+import { fewestChunks, interleaves, SCHEDULE_KINDS } from '../../../src/schedule/schedule.js';
 import { draws } from '../../selection.js';
 import { gptSizes } from './sizes.js';
 import { trained } from './trained.js';
@@ -95,6 +96,16 @@ test('the parts of a step add up to it', (t) => {
   }
 });
 
+test('ZeRO 3 gathers the ends of a model whose layers have no parameters, or that has none, as messages of their own', (t) => {
+  const configuration = { ...trained({ dp: 32 }), zero: 3 as const };
+  const [{ part, count } = { part: work.first, count: 1 }] = work.layers;
+  const bare = { ...part, parameters: 0, expertParameters: 0 };
+  for (const layers of [[], [{ part: bare, count }]]) {
+    const { stepSeconds } = priceStep({ ...work, layers }, configuration, cluster, STEP_CONSTANTS);
+    t.true(stepSeconds > 0 && stepSeconds < price(configuration).stepSeconds, `${stepSeconds}`);
+  }
+});
+
 test('a pipeline waits (p − 1) / m of its work, an interleaved one a v-th of that, a naive one for all others', (t) => {
   const even = {
     ...work,
@@ -143,18 +154,17 @@ test('the first stage of 1F1B holds p micro-batches, the last one one, F-then-B 
 });
 
 test('a stage holds as many micro-batches as the order of its schedule does', (t) => {
-  const kinds = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] as const;
   t.notThrows(() =>
     fc.assert(
       fc.property(
-        fc.constantFrom(...kinds),
+        fc.constantFrom(...SCHEDULE_KINDS),
         fc.integer({ min: 1, max: 6 }),
         fc.integer({ min: 1, max: 5 }),
         fc.integer({ min: 2, max: 4 }),
         (schedule, pp, groups, chunks) => {
           // Every stage of a single one gives back what it took before it takes the next.
           if (pp === 1 && schedule !== 'f-then-b') return;
-          const virtualStages = schedule === 'interleaved-1f1b' ? chunks : 1;
+          const virtualStages = interleaves(schedule) ? chunks : fewestChunks(schedule);
           const configuration = { ...trained({ pp }), schedule, virtualStages, globalBatch: groups * pp };
           const order = makeSchedule(scheduleRequest(configuration));
           const held = Array.from({ length: pp }, (_, stage) => inFlightOn(stage, configuration) * virtualStages);

@@ -2,8 +2,8 @@
  * @file Gradients of recognised blocks under every strategy of one and of two axes.
  */
 import test from 'ava';
-import type { BlockKind } from '../../../src/ir/blocks/block.js';
 import type { Graph } from '../../../src/ir/graph.js';
+import type { BlockKind } from '../../../src/ir/operator.js';
 import { crossEntropy, gelu, groupedAttention, layerNormalization, rotary, swiglu } from '../blocks/block-graphs.js';
 import { provesRight } from '../blocks/every-strategy.js';
 import { gradientAlone } from './scored-block.js';

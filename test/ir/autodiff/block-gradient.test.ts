@@ -5,10 +5,10 @@
 import test from 'ava';
 import { floats, GraphBuilder } from '../../../models/builder.js';
 import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
-import type { BlockKind } from '../../../src/ir/blocks/block.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Attributes, ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import type { BlockKind } from '../../../src/ir/operator.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';

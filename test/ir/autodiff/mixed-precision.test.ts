@@ -12,6 +12,7 @@ import { inMixedPrecision, type LowType } from '../../../src/ir/autodiff/mixed-p
 import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Graph } from '../../../src/ir/graph.js';
+import { readersOf } from '../../../src/ir/makers-and-readers.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { operatorEntries } from '../../../src/ir/ops/index.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
@@ -153,6 +154,31 @@ for (const name of ['gpt-tiny', 'llama-tiny'])
         t.deepEqual(ours[output] && numbersOf(ours[output]), theirs[output] && numbersOf(theirs[output]), output);
     }
   });
+
+test('queries and keys of attention are cast in front of it, and before views of them', async (t) => {
+  const { graph } = await importModel('models/llama-tiny.onnx');
+  const lowered = inMixedPrecision(graph, 'bfloat16');
+  const attention = lowered.nodes.filter(({ op, body }) => op === 'Attention' && body);
+  t.true(attention.length > 0);
+  for (const { name, inputs, body } of attention) {
+    t.deepEqual(
+      inputs.slice(0, 3).map((input) => dtypes(lowered)(input ?? '')),
+      ['bfloat16', 'bfloat16', 'bfloat16'],
+      name,
+    );
+    t.deepEqual(body?.inputs, inputs);
+    t.is(body?.nodes.filter((node) => node.op === 'Cast' && inputs.includes(node.inputs[0] ?? null)).length, 0);
+  }
+  const rotated = lowered.nodes.filter(({ op }) => op === 'RotaryEmbedding').map(({ outputs }) => outputs[0]);
+  for (const name of rotated)
+    t.deepEqual(
+      readersOf(lowered.nodes)
+        .get(name ?? '')
+        ?.map(({ op }) => op),
+      ['Cast'],
+      name ?? '',
+    );
+});
 
 test('a model with bfloat16 of its own is left alone', (t) => {
   const build = new GraphBuilder('own', 1);

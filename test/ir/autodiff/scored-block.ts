@@ -3,9 +3,9 @@
  */
 import { floats } from '../../../models/builder.js';
 import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
-import type { BlockKind } from '../../../src/ir/blocks/block.js';
 import { isFloating } from '../../../src/ir/dtype.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
+import type { BlockKind } from '../../../src/ir/operator.js';
 import { constant } from '../../../src/ir/ops/constants.js';
 import { asBlock } from '../blocks/block-graphs.js';
 

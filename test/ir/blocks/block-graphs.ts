@@ -2,8 +2,8 @@
  * @file Small graphs that are one block each, as exporters write them. The result is `result`.
  */
 import { floats, GraphBuilder } from '../../../models/builder.js';
-import type { BlockKind } from '../../../src/ir/blocks/block.js';
 import type { Graph } from '../../../src/ir/graph.js';
+import type { BlockKind } from '../../../src/ir/operator.js';
 import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
 
 /** Grouped attention with a mask and PyTorch's guard against rows that see nothing; keys repeated by Expand. */

@@ -3,6 +3,7 @@
  * and with a mask over its gates where tokens are dropped.
  */
 import test from 'ava';
+import { GraphBuilder } from '../../../models/builder.js';
 import { randomInputs } from '../../../src/api/execution/inputs.js';
 import { runGraph } from '../../../src/api/verification/reference.js';
 import { AutoparError } from '../../../src/ir/error.js';
@@ -114,6 +115,14 @@ test('experts of unlike forms, with a weight in common or an inner result that i
   const read = { ...graph, outputs: [...graph.outputs, inner] };
   for (const each of [unlike, common, read]) t.is(stackExperts(each), each);
   t.not(stackExperts(graph), graph);
+});
+
+test('sums of tensors without dimensions are no sums of experts', (t) => {
+  const builder = new GraphBuilder('scalars', 21);
+  const [a, b] = ['a', 'b'].map((name) => builder.input(name, 'float32', []));
+  builder.output('y', builder.operator('Add', [a ?? '', b ?? '']));
+  const graph = builder.build();
+  t.is(stackExperts(graph), graph);
 });
 
 test('what is no layer of experts with a gate of the top k is left alone', (t) => {

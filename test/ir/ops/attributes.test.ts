@@ -4,7 +4,7 @@
  */
 import test from 'ava';
 import { AutoparError } from '../../../src/ir/error.js';
-import type { AttributeValue } from '../../../src/ir/graph.js';
+import type { Attributes, AttributeValue } from '../../../src/ir/graph.js';
 import { formOfAttribute } from '../../../src/ir/onnx/attribute-types.js';
 import type { OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
 import { constant } from '../../../src/ir/ops/constants.js';
@@ -52,9 +52,10 @@ for (const sample of CASES) {
   });
 }
 
-/** The error that inference, rule, work or linear sets throw, if any. */
+/** The error that inference, rule, work, linear sets or the attributes in full throw, if any. */
 function failureOf(entry: OperatorEntry, view: OperatorView): Error | null {
   try {
+    entry.complete?.(view);
     const types = entry.infer(view);
     const typed = { ...view, outputs: view.outputCount === 0 ? [] : types };
     entry.rule(typed);
@@ -79,6 +80,50 @@ test('an attribute of another form is refused by name', (t) => {
     t.true(error?.message.includes(words), error?.message);
   }
 });
+
+test('attributes in full mean what they meant before, and are complete', (t) => {
+  const completed = new Set<string>();
+  for (const sample of CASES) {
+    const entry = needEntry(sample.op, sample.domain);
+    if (!entry.complete) continue;
+    const view = viewOfCase(sample);
+    const attributes = entry.complete({ ...view, outputs: [] });
+    const full = { ...view, attributes };
+    t.deepEqual(entry.infer({ ...full, outputs: [] }), view.outputs, view.op);
+    t.is(entry.rule(full).text, entry.rule(view).text, view.op);
+    t.deepEqual(entry.complete({ ...full, outputs: [] }), attributes, view.op);
+    completed.add(sample.op);
+  }
+  t.true(completed.size >= 25, [...completed].join());
+});
+
+const IN_FULL: readonly (readonly [string, readonly number[], Attributes, Attributes, number?])[] = [
+  ['Reshape', [2, 3, 4], { shape: [0, -1] }, { shape: [2, 12] }],
+  ['Reshape', [0, 3], { shape: [0, 3], allowzero: 0 }, { shape: [0, 3], allowzero: 1 }],
+  ['Expand', [3, 1], { shape: [2, 1, 4] }, { shape: [2, 3, 4] }],
+  [
+    'Slice',
+    [2, 4],
+    { starts: [-1], ends: [-100], axes: [-1], steps: [-1] },
+    { starts: [3], ends: [-5], axes: [1], steps: [-1] },
+  ],
+  ['Slice', [2, 4], { starts: [1], ends: [2 ** 62] }, { starts: [1], ends: [2], axes: [0], steps: [1] }],
+  ['Split', [2, 5], { axis: -1, num_outputs: 2 }, { axis: 1, split: [3, 2] }, 2],
+  ['Pad', [2, 3], { pads: [1, 2], axes: [-1] }, { pads: [0, 1, 0, 2] }],
+  ['Squeeze', [1, 3, 1], {}, { axes: [0, 2] }],
+  ['Unsqueeze', [3], { axes: [-1, 0] }, { axes: [0, 2] }],
+  ['Transpose', [2, 3, 4], {}, { perm: [2, 1, 0] }],
+  ['ReduceSum', [2, 3], {}, { axes: [0, 1], keepdims: 1 }],
+  ['ReduceSum', [2, 3], { noop_with_empty_axes: 1 }, { noop_with_empty_axes: 1 }],
+  ['Softmax', [2, 3], {}, { axis: 1 }],
+];
+
+for (const [op, shape, given, expected, outputCount = 1] of IN_FULL)
+  test(`${op} of [${shape}] in full: ${JSON.stringify(given)}`, (t) => {
+    const inputs = [{ dtype: 'float32' as const, shape }];
+    const view = { name: 'the-node', op, domain: '', attributes: given, inputs, outputs: [], outputCount };
+    t.deepEqual(needEntry(op).complete?.(view), expected);
+  });
 
 test('every attribute of a sample has a known form', (t) => {
   for (const { op, domain, attributes } of CASES) {

@@ -6,7 +6,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { elementCount } from '../../../src/ir/graph.js';
 import type { OperatorView } from '../../../src/ir/operator.js';
-import { cut } from './blocks.js';
+import { cut } from './shards.js';
 import { needEntry } from './simulate.js';
 
 function reshape(from: readonly number[], to: readonly number[]): OperatorView {

@@ -5,10 +5,10 @@
 import test from 'ava';
 import type { FactorRule } from '../../../src/ir/factor-rule.js';
 import { operatorEntries } from '../../../src/ir/ops/index.js';
-import { cut, join, ranksOf, type Shards } from './blocks.js';
 import { CASES, viewOfCase } from './cases.js';
 import { makeRun, type Values } from './one-node.js';
 import type { Case, Sample } from './sample.js';
+import { cut, join, ranksOf, type ShardCounts } from './shards.js';
 import { needEntry, simulate } from './simulate.js';
 import { difference, randomValues } from './values.js';
 
@@ -57,21 +57,21 @@ for (const [number, sample] of CASES.entries()) {
         ...rule,
         factors: new Map([...rule.factors, ['', { name: '', size: 1, kind: 'expanded', reduction: 'sum' }]]),
       } as FactorRule;
-      const blocks = await simulate(view, inputs, { run, rule: expanded, shards: { '': 1 } });
+      const results = await simulate(view, inputs, { run, rule: expanded, shards: { '': 1 } });
       for (const [index, value] of whole.entries())
-        if (value && blocks[index]?.[0]) t.is(difference(blocks[index][0], value, tolerance), null, 'expansion');
+        if (value && results[index]?.[0]) t.is(difference(results[index][0], value, tolerance), null, 'expansion');
     }
     for (const shards of assignments(rule)) {
-      const blocks = await simulate(view, inputs, { run, rule, shards });
+      const results = await simulate(view, inputs, { run, rule, shards });
       for (const [index, value] of whole.entries()) {
-        const [dims, got] = [rule.outputs[index], blocks[index]];
+        const [dims, got] = [rule.outputs[index], results[index]];
         if (!value || !dims || !got) continue;
         const words = `${rule.text}, ${JSON.stringify(shards)}, result ${index}`;
         t.is(difference(join(got, value.shape, dims, rule, shards), value, tolerance), null, words);
         for (const [position, rank] of ranksOf(shards).entries()) {
-          const block = got[position];
-          if (block)
-            t.is(difference(block, cut(value, dims, rule, shards, rank), tolerance), null, `${words}, replica`);
+          const shard = got[position];
+          if (shard)
+            t.is(difference(shard, cut(value, dims, rule, shards, rank), tolerance), null, `${words}, replica`);
         }
       }
     }
@@ -101,7 +101,7 @@ function describe({ inputs, attributes }: Case): string {
 }
 
 /** One factor in two or four shards, or two factors in two shards each. */
-function assignments(rule: FactorRule): readonly Shards[] {
+function assignments(rule: FactorRule): readonly ShardCounts[] {
   const legal = [...rule.factors.values()].filter(
     // Results of windows are proved with the halo exchange, in partition/halo.test.ts.
     ({ name, kind, size }) =>

@@ -10,7 +10,7 @@ export interface Sample {
   readonly dtype: DType;
   readonly low: number;
   readonly high: number;
-  /** Added to the values of each block along the first dimension: the number of the block times this. */
+  /** Added to the values of each slice along the first dimension: the number of the slice times this. */
   readonly step?: number;
 }
 

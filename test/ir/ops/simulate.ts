@@ -7,8 +7,8 @@ import type { TensorType } from '../../../src/ir/graph.js';
 import type { Expansion, ExpansionNode, OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { entryOf } from '../../../src/ir/ops/index.js';
-import { cut, type Rank, ranksOf, type Shards } from './blocks.js';
 import type { Run, Values } from './one-node.js';
+import { cut, type Rank, ranksOf, type ShardCounts } from './shards.js';
 
 type Dims = readonly DimensionFactors[];
 
@@ -16,14 +16,14 @@ type Dims = readonly DimensionFactors[];
 interface Spread {
   readonly type: TensorType;
   readonly dims: Dims;
-  readonly blocks: readonly Values[];
+  readonly byRank: readonly Values[];
 }
 
 export interface Simulation {
   readonly run: Run;
   /** The rule whose factors name all dimensions. */
   readonly rule: FactorRule;
-  readonly shards: Shards;
+  readonly shards: ShardCounts;
 }
 
 /** An entry that must be there. */
@@ -33,7 +33,7 @@ export function needEntry(op: string, domain = ''): OperatorEntry {
   return entry;
 }
 
-/** Blocks of all results of the operator under the assignment, in ranksOf's order. */
+/** Shards of all results of the operator under the assignment, in ranksOf's order. */
 export async function simulate(
   view: OperatorView,
   inputs: readonly (Values | null)[],
@@ -49,7 +49,7 @@ export async function simulate(
       tensors.set(`in${index}`, {
         type: { dtype: value.dtype, shape: value.shape },
         dims,
-        blocks: ranks.map((rank) => cut(value, dims, at.rule, at.shards, rank)),
+        byRank: ranks.map((rank) => cut(value, dims, at.rule, at.shards, rank)),
       });
   }
   const expansion = expands ? entry.expansion?.(view) : undefined;
@@ -64,7 +64,7 @@ export async function simulate(
   };
   addConstants(expansion?.constants ?? {}, tensors, at);
   for (const node of expansion?.nodes ?? [single]) await step(node, tensors, at, true, node === single ? view : null);
-  return view.outputs.map((type, index) => (type ? (tensors.get(`out${index}`)?.blocks ?? null) : null));
+  return view.outputs.map((type, index) => (type ? (tensors.get(`out${index}`)?.byRank ?? null) : null));
 }
 
 /** Runs one node on every rank and adds its results, reduced, to `tensors`. */
@@ -96,16 +96,16 @@ async function step(
   const ranks = ranksOf(at.shards);
   const results: Values[][] = node.outputs.map(() => []);
   for (const [position] of ranks.entries()) {
-    const blocks = localOperands.map((operand) => operand?.blocks[position] ?? null);
+    const own = localOperands.map((operand) => operand?.byRank[position] ?? null);
     const localView: OperatorView = {
       ...view,
       attributes,
-      inputs: blocks,
+      inputs: own,
       outputs: [],
       outputCount: node.outputs.length,
     };
     const types = entry.infer(localView).map((type, index) => (view.outputs[index] ? type : null));
-    const outputs = await at.run({ op: node.op, domain: node.domain ?? '', attributes }, blocks, types);
+    const outputs = await at.run({ op: node.op, domain: node.domain ?? '', attributes }, own, types);
     for (const [index, output] of outputs.entries()) {
       if (output && types[index]?.shape.join() !== output.shape.join())
         throw new Error(`${node.op}: inferred [${types[index]?.shape}], ONNX Runtime has [${output.shape}]`);
@@ -115,15 +115,15 @@ async function step(
   for (const [index, name] of node.outputs.entries()) {
     const type = view.outputs[index];
     if (!type) continue;
-    let blocks: readonly Values[] = results[index] ?? [];
+    let byRank: readonly Values[] = results[index] ?? [];
     if (entry.indexInput !== undefined)
-      blocks = maskedResults(blocks, operands[entry.indexInput], rule, sharded, at, node);
+      byRank = maskedResults(byRank, operands[entry.indexInput], rule, sharded, at, node);
     for (const [own, factor] of sharded) {
       const { kind, reduction } = rule.factors.get(own) ?? { kind: 'pass', reduction: 'sum' };
       if ((kind === 'contracting' || kind === 'mask') && !node.dims[index]?.some((names) => names.includes(factor)))
-        blocks = reduce(blocks, factor, reduction, ranks);
+        byRank = reduce(byRank, factor, reduction, ranks);
     }
-    tensors.set(name, { type, dims: node.dims[index] ?? [], blocks });
+    tensors.set(name, { type, dims: node.dims[index] ?? [], byRank });
   }
 }
 
@@ -158,8 +158,8 @@ function inOuterNames(node: ExpansionNode, sharded: ReadonlyMap<string, string>)
 function addConstants(constants: Expansion['constants'], tensors: Map<string, Spread>, at: Simulation): void {
   for (const [name, value] of Object.entries(constants)) {
     const whole: Values = { ...value, data: numbersOf(value) };
-    const blocks = ranksOf(at.shards).map(() => whole);
-    tensors.set(name, { type: value, dims: value.shape.map(() => []), blocks });
+    const byRank = ranksOf(at.shards).map(() => whole);
+    tensors.set(name, { type: value, dims: value.shape.map(() => []), byRank });
   }
 }
 
@@ -183,9 +183,11 @@ async function onShard(
   for (const [index, name] of node.inputs.entries()) if (name) inner.set(`in${index}`, need(tensors, name));
   const ranks = ranksOf(at.shards);
   for (const [own, factor] of indexed) {
-    const block = (at.rule.factors.get(factor)?.size ?? 1) / (at.shards[factor] ?? 1);
-    const blocks = ranks.map((rank): Values => ({ dtype: 'int64', shape: [1], data: [(rank[factor] ?? 0) * block] }));
-    inner.set(`offset_${own}`, { type: { dtype: 'int64', shape: [1] }, dims: [[]], blocks });
+    const shardSize = (at.rule.factors.get(factor)?.size ?? 1) / (at.shards[factor] ?? 1);
+    const byRank = ranks.map(
+      (rank): Values => ({ dtype: 'int64', shape: [1], data: [(rank[factor] ?? 0) * shardSize] }),
+    );
+    inner.set(`offset_${own}`, { type: { dtype: 'int64', shape: [1] }, dims: [[]], byRank });
   }
   addConstants(body.constants, inner, at);
   for (const item of body.nodes) await step(inOuterNames(item, sharded), inner, at, false, null);
@@ -256,11 +258,11 @@ function withNumbers(
 ): readonly (Spread | null)[] {
   return operands.map((operand, index) => {
     if (!operand || !which.includes(index)) return operand;
-    const blocks = operand.blocks.map((block, position) => ({
-      ...block,
-      data: block.data.map((value) => number(value, position)),
+    const byRank = operand.byRank.map((shard, position) => ({
+      ...shard,
+      data: shard.data.map((value) => number(value, position)),
     }));
-    return { ...operand, blocks };
+    return { ...operand, byRank };
   });
 }
 
@@ -276,13 +278,13 @@ function maskedOperands(
   if (!mask || entry.indexInput === undefined) return operands;
   return withNumbers(operands, [entry.indexInput], (value, position) => {
     const local = counted(value, mask) - offsetOf(mask, position, at);
-    return local >= 0 && local < mask.block ? local : 0;
+    return local >= 0 && local < mask.shardSize ? local : 0;
   });
 }
 
 /** Zero where the index is outside the shard. */
 function maskedResults(
-  blocks: readonly Values[],
+  byRank: readonly Values[],
   indices: Spread | null | undefined,
   rule: FactorRule,
   sharded: ReadonlyMap<string, string>,
@@ -291,35 +293,35 @@ function maskedResults(
 ): readonly Values[] {
   const mask = maskOf(rule, sharded, at);
   const dims = node.dims[0];
-  if (!mask || !indices || !dims) return blocks;
+  if (!mask || !indices || !dims) return byRank;
   const own = rule.outputs[0] ?? [];
   const places = (rule.inputs[1] ?? []).map((names) => own.findIndex((other) => other.join() === names.join()));
-  return blocks.map((block, position) => {
-    const index = indices.blocks[position];
-    if (!index) return block;
-    const data = block.data.map((value, flat) => {
-      const coordinates = unflatten(flat, block.shape);
+  return byRank.map((shard, position) => {
+    const index = indices.byRank[position];
+    if (!index) return shard;
+    const data = shard.data.map((value, flat) => {
+      const coordinates = unflatten(flat, shard.shape);
       const at_ = index.shape.reduce(
         (sum, size, axis) => sum * size + (size === 1 ? 0 : (coordinates[places[axis] ?? 0] ?? 0)),
         0,
       );
       const local = counted(index.data[at_] ?? 0, mask) - offsetOf(mask, position, at);
-      return local >= 0 && local < mask.block ? value : 0;
+      return local >= 0 && local < mask.shardSize ? value : 0;
     });
-    return { ...block, data };
+    return { ...shard, data };
   });
 }
 
 interface Mask {
   readonly factor: string;
   readonly size: number;
-  readonly block: number;
+  readonly shardSize: number;
 }
 
 function maskOf(rule: FactorRule, sharded: ReadonlyMap<string, string>, at: Simulation): Mask | null {
   for (const [own, factor] of sharded) {
     const found = rule.factors.get(own);
-    if (found?.kind === 'mask') return { factor, size: found.size, block: found.size / (at.shards[factor] ?? 1) };
+    if (found?.kind === 'mask') return { factor, size: found.size, shardSize: found.size / (at.shards[factor] ?? 1) };
   }
   return null;
 }
@@ -329,7 +331,7 @@ function counted(index: number, mask: Mask): number {
 }
 
 function offsetOf(mask: Mask, position: number, at: Simulation): number {
-  return (ranksOf(at.shards)[position]?.[mask.factor] ?? 0) * mask.block;
+  return (ranksOf(at.shards)[position]?.[mask.factor] ?? 0) * mask.shardSize;
 }
 
 function unflatten(flat: number, shape: readonly number[]): readonly number[] {
@@ -346,17 +348,17 @@ function unflatten(flat: number, shape: readonly number[]): readonly number[] {
 
 /** All-reduce over the ranks that differ on one factor only. */
 function reduce(
-  blocks: readonly Values[],
+  byRank: readonly Values[],
   factor: string,
   reduction: string,
   ranks: readonly Rank[],
 ): readonly Values[] {
   const others = (rank: Rank) => JSON.stringify({ ...rank, [factor]: 0 });
-  return blocks.map((block, position) => {
-    const group = blocks.filter((_, other) => others(ranks[other] ?? {}) === others(ranks[position] ?? {}));
+  return byRank.map((shard, position) => {
+    const group = byRank.filter((_, other) => others(ranks[other] ?? {}) === others(ranks[position] ?? {}));
     return {
-      ...block,
-      data: block.data.map((_, index) =>
+      ...shard,
+      data: shard.data.map((_, index) =>
         combine(
           group.map((member) => member.data[index] ?? 0),
           reduction,

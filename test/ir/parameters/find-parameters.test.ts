@@ -3,7 +3,7 @@ import { importModel } from '../../../src/api/models/import.js';
 import { importedFor, trainingForm } from '../../../src/api/models/training-form.js';
 import type { AutoparError } from '../../../src/ir/error.js';
 import type { ModelProto, NodeProto, TensorProto } from '../../../src/ir/onnx/schema.js';
-import { float, model, node, ramp, saved, tensor, value } from '../model-maker.js';
+import { float, model, node, ramp, recordOf, saved, tensor, traced, value } from '../model-maker.js';
 import { listed, parametersOf } from './analyse.js';
 
 /** x · w + b as TorchScript exports the module at `path`. */
@@ -289,16 +289,6 @@ test('weights without values are what the file says', async (t) => {
   t.is(parameters[0]?.places.length, 2);
 });
 
-/** An operator that the traced program's operator became, which reads these parameters: `p_` and the name. */
-function traced(op: string, inputs: readonly string[], output: string, read: string, attributes = {}): NodeProto {
-  const args = read.split(' ').map((name) => `%p_${name.replaceAll('.', '_')}`);
-  const metadata = {
-    key: 'pkg.torch.onnx.fx_node',
-    value: `%${output} : (args = (%${inputs[0]}, ${args.join(', ')}))`,
-  };
-  return node(op, inputs, [output], attributes, { name: `node_${output}`, metadata_props: [metadata] });
-}
-
 test("the exporter's record says which parameter an operator reads: stored once, transposed, or dropped as zeros", async (t) => {
   const names = [
     'norms.0',
@@ -310,7 +300,6 @@ test("the exporter's record says which parameter an operator reads: stored once,
     'up.weight',
     'down.weight',
   ];
-  const record = names.map((name) => `p_${name.replaceAll('.', '_')}: PARAMETER target='${name}'\n`).join('');
   const parameter = { key: 'pkg.torch.export.graph_signature.InputSpec.kind', value: 'PARAMETER' };
   const file = await saved(
     model({
@@ -333,7 +322,7 @@ test("the exporter's record says which parameter an operator reads: stored once,
       ],
       input: [value('x', [2, 4])],
       output: [value('y', [2, 4])],
-      metadata_props: [{ key: 'pkg.torch.export.ExportedProgram.graph_signature', value: record }],
+      metadata_props: [recordOf(names)],
     }),
   );
   const { trained } = trainingForm(await importModel(file, importedFor({})), {});

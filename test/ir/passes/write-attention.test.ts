@@ -1,6 +1,6 @@
 /**
  * @file Attention in plain operators gives what ONNX Runtime's operator gives, and becomes a recognised block that can take its
- * keys in blocks.
+ * keys in chunks.
  */
 import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';

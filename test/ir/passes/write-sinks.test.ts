@@ -1,6 +1,6 @@
 /**
  * @file An attention whose sink is a column of its scores gives the same with the sink as a term of each row's sum, forward and
- * backward, and becomes a recognised block that can take its keys in blocks.
+ * backward, and becomes a recognised block that can take its keys in chunks.
  */
 import test from 'ava';
 import { floats, GraphBuilder } from '../../../models/builder.js';

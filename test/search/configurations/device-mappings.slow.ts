@@ -2,6 +2,7 @@
  * @file The search over orders of the mesh's axes and the host's memory, against all of them on small clusters.
  */
 import test from 'ava';
+import { thinned } from '../../selection.js';
 import { againstBruteForce, ORDERED_STEP } from './every-order.js';
 
 const CASES = [
@@ -15,7 +16,7 @@ const CASES = [
   ],
 ] as const;
 
-for (const [cluster, options, limits] of CASES) {
+for (const [cluster, options, limits] of thinned(CASES, 2)) {
   test(
     `the search finds what brute force over all orders and offload finds: ${cluster} ` + `${JSON.stringify(options)}`,
     async (t) => {

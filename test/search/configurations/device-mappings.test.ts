@@ -40,7 +40,7 @@ test('the search finds what brute force over all orders and offload finds, on th
 slow('the search finds what brute force finds where groups straddle nodes', async (t) => {
   const generate = 'gpt:layers=6,hidden=768,heads=12,seq=384,vocab=1024';
   const options = { ...ORDERED_STEP, ...FASTEST, generate, globalBatch: 12, cluster: '3x4:a100-pcie-80' } as const;
-  await againstBruteForce(t, { ...options, schedule: '1f1b', zero: 1, pp: 1 }, [8e10]);
+  await againstBruteForce(t, { ...options, zero: 1, pp: 1 }, [8e10]);
   await againstBruteForce(t, { ...options, schedule: '1f1b', zero: 1, tp: 3 }, [8e10]);
 });
 
@@ -51,7 +51,7 @@ const { microBatch: _, ...STEP } = ORDERED_STEP;
 slow(
   'norms are whole on every rank of tp where brute force finds that fastest, and not where it does not',
   async (t) => {
-    const options = { ...STEP, cluster: '1x4:a100-sxm-80', schedule: '1f1b', zero: 1, dp: 1, sp: 1, pp: 1 } as const;
+    const options = { ...STEP, cluster: '1x4:a100-sxm-80', zero: 1, dp: 1, sp: 1, pp: 1 } as const;
     const [small] = await againstBruteForce(t, { ...options, generate: LAUNCHES, globalBatch: 4 }, [8e10]);
     t.is(small?.tpSequence, false);
     const [large] = await againstBruteForce(t, { ...options, globalBatch: 32 }, [8e10]);
@@ -63,7 +63,7 @@ slow('norms are whole where runs have shown layers to be the faster for it, howe
   const factorOf = (_: unknown, { tpSequence, degrees }: StepConfiguration) =>
     tpSequence ? 3 : degrees.tp === 1 ? 1 : 0.3;
   const on = { ...parseCluster('1x4:a100-sxm-80', undefined), layerFactors: { factorOf } };
-  const options = { ...STEP, on, schedule: '1f1b', zero: 1, sp: 1, pp: 1, globalBatch: 32 } as const;
+  const options = { ...STEP, on, zero: 1, sp: 1, pp: 1, globalBatch: 32 } as const;
   const [large] = await againstBruteForce(t, options, [8e10]);
   t.true((large?.degrees.tp ?? 1) > 1 && large?.tpSequence === false, JSON.stringify(large));
 });

@@ -5,18 +5,14 @@
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
 import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
-import type {
-  MeshOrder,
-  Offload,
-  PipelineSchedule,
-  StepConfiguration,
-} from '../../../src/cost-model/step/configuration.js';
+import type { MeshOrder, Offload, StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { priceParts } from '../../../src/cost-model/step/part-price.js';
-import { stageLayers } from '../../../src/cost-model/step/stages.js';
+import { placesIn, stageLayers } from '../../../src/cost-model/step/stages.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
+import { fewestChunks, interleaves, SCHEDULE_KINDS, splitsBackward } from '../../../src/schedule/schedule.js';
 import { isMixable, pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { BASE, drawnFactors, unlikeNodes } from './base.js';
 
@@ -138,8 +134,6 @@ const clusters = fc.constantFrom<Cluster>(
   unlikeNodes(2, [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, device: 'v100-sxm2-32', speed: 0.5 }]),
 );
 
-const SCHEDULES: readonly PipelineSchedule[] = ['1f1b', 'zero-bubble', 'interleaved-1f1b', 'f-then-b', 'naive'];
-
 const EXPERTS = 4;
 
 const AXES: MeshOrder = ['pp', 'dp', 'sp', 'tp'];
@@ -149,7 +143,7 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
     .record({
       model,
       cluster: clusters,
-      schedule: fc.constantFrom(...SCHEDULES),
+      schedule: fc.constantFrom(...SCHEDULE_KINDS),
       pp: fc.constantFrom(2, 2, 4),
       dp: fc.constantFrom(1, 2, 4),
       tp: fc.constantFrom(1, 1, 2),
@@ -169,12 +163,15 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
       factors: fc.option(fc.integer({ min: 1, max: 1000 })),
     })
     .filter(({ cluster, pp, dp, tp, sp }) => !cluster.kinds || pp * dp * tp * sp === 8)
-    .map(({ model: whole, cluster: plain, schedule, pp, dp, tp, inference, mixed, meshOrder, share, ...drawn }) => {
-      const cluster = drawn.factors === null ? plain : { ...plain, layerFactors: drawnFactors(drawn.factors) };
+    .map(({ model: whole, cluster: alike, schedule, pp, dp, tp, inference, mixed, meshOrder, share, ...drawn }) => {
+      const cluster = drawn.factors === null ? alike : { ...alike, layerFactors: drawnFactors(drawn.factors) };
       const { sp, m, microBatch } = drawn;
       const layers = whole.order?.length ?? 0;
       const v = pp === 2 && layers >= 6 && drawn.tpSequence ? 3 : 2;
-      const isChunked = schedule === 'interleaved-1f1b' && m % pp === 0 && pp * v <= layers;
+      const isV = schedule === 'zbv' && 2 * pp <= layers;
+      const isInterleaved = interleaves(schedule) && m % pp === 0 && pp * v <= layers;
+      const isChunked = isV || isInterleaved;
+      const plain = splitsBackward(schedule) ? 'zero-bubble' : '1f1b';
       const model = isChunked && pp === 4 ? whole : cutTo(whole, 6);
       const hasExperts = model.layers.some(({ part }) =>
         part.forward.some((one) => one.kind === 'matmul' && one.experts),
@@ -187,8 +184,8 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
         software: drawn.software,
         degrees: { pp, dp, tp, sp, ep },
         ...(meshOrder ? { meshOrder } : {}),
-        schedule: schedule === 'interleaved-1f1b' && !isChunked ? '1f1b' : schedule,
-        virtualStages: isChunked ? v : 1,
+        schedule: fewestChunks(schedule) > 1 && !isChunked ? plain : schedule,
+        virtualStages: isV ? 2 : isInterleaved ? v : 1,
         microBatch,
         globalBatch: m * dp * microBatch,
         tpSequence: tp > 1 && drawn.tpSequence,
@@ -217,11 +214,12 @@ export const cutProblems: fc.Arbitrary<CutProblem> = problems(
 export function everyCut({ model, configuration, isMixed }: CutProblem): readonly StepConfiguration[] {
   const { degrees, virtualStages } = configuration;
   const chunks = degrees.pp * virtualStages;
+  const placeOf = placesIn(configuration);
   const layers = model.layers.reduce((sum, { count }) => sum + count, 0);
   return cutsInto(layers, chunks, chunks).flatMap((stageLayers) => {
     if (!isMixed) return [{ ...configuration, stageLayers }];
     const own = Array.from({ length: degrees.pp }, (_, stage) =>
-      stageLayers.reduce((sum, count, chunk) => sum + (chunk % degrees.pp === stage ? count : 0), 0),
+      stageLayers.reduce((sum, count, part) => sum + (placeOf(part).stage === stage ? count : 0), 0),
     );
     return [
       { ...configuration, stageLayers, recompute: 'none' as const },

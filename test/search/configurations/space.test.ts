@@ -75,6 +75,9 @@ for (const [decided, reason] of [
   [{ pp: 4, dp: 1, tp: 2, schedule: 'interleaved-1f1b', microBatch: 4 }, /groups of its 4 stages, and there are 2$/],
   [{ pp: 2, schedule: 'interleaved-1f1b', virtualStages: 1 }, /1 virtual stage is one chunk/],
   [{ pp: 2, schedule: 'zero-bubble', virtualStages: 3 }, /zero-bubble runs one chunk a stage, not 3 virtual stages/],
+  [{ pp: 2, schedule: 'zbv', virtualStages: 4 }, /zbv runs 2 chunks a stage, not 4/],
+  [{ pp: 8, schedule: 'zbv' }, /pp 8 with 2 chunks a stage needs 16 layers, and the model has 8/],
+  [{ pp: 1, tp: 1, sp: 1, schedule: 'zbv' }, /schedule zbv needs a pipeline, and pp is 1/],
   [{ pp: 4, virtualStages: 3 }, /pp 4 with 3 chunks a stage needs 12 layers, and the model has 8/],
   [{ pp: 1, tp: 1, sp: 1, virtualStages: 2 }, /2 virtual stages need a pipeline, and pp is 1/],
 ] as const) {

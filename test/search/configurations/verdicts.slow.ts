@@ -1,5 +1,5 @@
 /**
- * @file A third of over a hundred verdicts of a search recomputed one by one by `simulate`, which knows nothing of it.
+ * @file A twelfth of over a hundred verdicts of a search recomputed one by one by `simulate`, which knows nothing of it.
  */
 import test, { type ExecutionContext } from 'ava';
 import { prepareStep, searchStep } from '../../../src/api/planning/search-step.js';
@@ -49,7 +49,7 @@ async function workOf({ degrees, microBatch, globalBatch }: StepConfiguration): 
 }
 
 for (const offload of [undefined, 'none'] as const) {
-  test(`every third verdict of a search is what simulate says of it: offload ${offload ?? 'searched'}`, (t) =>
+  test(`every twelfth verdict of a search is what simulate says of it: offload ${offload ?? 'searched'}`, (t) =>
     recompute(t, offload));
 }
 
@@ -68,11 +68,11 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
     top: 12,
     ...(offload ? { offload } : {}),
   });
-  const { meshOrder: _, offload: __, ...usual } = found.simulation.configuration;
+  const { meshOrder: _, offload: __, schedule: ___, ...usual } = found.simulation.configuration;
   const kinds = new Map<string, number>();
   let checked = 0;
   for (const { kind } of found.verdicts) kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
-  for (const verdict of thinned(found.verdicts, 3)) {
+  for (const verdict of thinned(found.verdicts, 12)) {
     const { degrees } = verdict;
     checked++;
     switch (verdict.kind) {
@@ -105,7 +105,7 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
           if ((192 / degrees.dp) % microBatch !== 0) continue;
           const { stepSeconds, fits } = await simulate({
             ...optionsOf({ ...usual, degrees, microBatch }),
-            schedule: '1f1b',
+            ...(degrees.pp > 1 ? { schedule: '1f1b' as const } : {}),
             virtualStages: 1,
             zero: 1,
             recompute: 'full',
@@ -123,7 +123,7 @@ async function recompute(t: ExecutionContext, offload: 'none' | undefined): Prom
       }
     }
   }
-  t.true(checked >= 34, `${checked} ${JSON.stringify([...kinds])}`);
+  t.true(checked >= 8, `${checked} ${JSON.stringify([...kinds])}`);
   // Hosts may hold configurations that are too large for devices.
   const kept = offload === 'none' ? ['too-large'] : [];
   t.deepEqual([...kinds.keys()].sort(), ['impossible', 'priced', 'slower', ...kept]);

@@ -10,12 +10,14 @@ const drawn = fc
     seconds: fc.array(fc.integer({ min: 0, max: 20 }), { minLength: 1, maxLength: 8 }),
     arrival: fc.array(fc.integer({ min: 0, max: 9 }), { minLength: 8, maxLength: 8 }),
     parts: fc.integer({ min: 1, max: 5 }),
+    fills: fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 8, maxLength: 8 }),
     pins: fc.array(fc.record({ unit: fc.nat(7), part: fc.nat(4) }), { maxLength: 2 }),
   })
-  .map(({ seconds, arrival, parts, pins }) => ({
+  .map(({ seconds, arrival, parts, fills, pins }) => ({
     seconds,
     arrival,
     parts,
+    fills: fills.map((draw) => draw > 0),
     mayBe: (unit: number, part: number) => pins.every((pin) => pin.unit !== unit || pin.part === part),
   }));
 
@@ -47,8 +49,10 @@ function unitsOfParts(sizes: readonly number[]): readonly (readonly number[])[] 
   return sizes.map((size) => Array.from({ length: size }, () => next++));
 }
 
-function isAllowed(sizes: readonly number[], { mayBe }: Balance): boolean {
-  return unitsOfParts(sizes).every((units, part) => units.every((unit) => mayBe(unit, part)));
+function isAllowed(sizes: readonly number[], { fills, mayBe }: Balance): boolean {
+  return unitsOfParts(sizes).every(
+    (units, part) => units.some((unit) => fills[unit]) && units.every((unit) => mayBe(unit, part)),
+  );
 }
 
 function longest(sizes: readonly number[], { seconds, arrival }: Balance): number {

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import test from 'ava';
+import type { ErrorCode } from '../../../src/ir/error-codes.js';
 import { ANNOTATIONS_SCHEMA } from '../../../src/sharding-propagation/annotations/annotation-schema.js';
 import { annotationsOf, readAnnotations } from '../../../src/sharding-propagation/annotations/read-annotations.js';
 import { ROOT } from '../../cli/autopar.js';
@@ -52,7 +53,13 @@ test('aliases stand for what they name, and their lines are found', async (t) =>
 });
 
 /** Text, code, line, and what the message and its hint say. */
-const BAD: readonly (readonly [title: string, text: string, code: string, line: number | undefined, says: RegExp])[] = [
+const BAD: readonly (readonly [
+  title: string,
+  text: string,
+  code: ErrorCode,
+  line: number | undefined,
+  says: RegExp,
+])[] = [
   ['a newer version', 'version: 2\npins: []', 'annotations-newer', 1, /version 2.*up to version 1/],
   ['no version', 'pins: []', 'bad-annotations', 1, /lacks the key 'version'/],
   ['an unknown key', 'version: 1\npin: []\npins: []', 'bad-annotations', 2, /no key 'pin'.*pins/s],

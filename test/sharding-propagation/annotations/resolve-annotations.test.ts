@@ -1,5 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
+import type { ErrorCode } from '../../../src/ir/error-codes.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import type { PinRecord } from '../../../src/sharding-propagation/annotations/annotation.js';
 import { annotationsIn, annotationsOf } from '../../../src/sharding-propagation/annotations/read-annotations.js';
@@ -94,7 +95,7 @@ test('device matrices with tensor maps, by number, by alias, as text', (t) => {
   });
 });
 
-test('a device matrix gives each rank the block that MindSpore gives it', (t) => {
+test('a device matrix gives each rank the shard that MindSpore gives it', (t) => {
   const cases = fc
     .tuple(fc.constantFrom([2, 4], [4, 2], [8], [2, 2, 2], [1, 8], [2, 1, 4]), fc.constantFrom([2, 4], [8, 1], [4, 2]))
     .chain(([matrix, [dp, tp]]) => {
@@ -223,7 +224,7 @@ test('a higher priority overrules, and only where both speak', (t) => {
 });
 
 /** Pins, code and what the message and its hint say. */
-const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: string, says: RegExp])[] = [
+const BAD: readonly (readonly [title: string, pins: readonly PinRecord[], code: ErrorCode, says: RegExp])[] = [
   [
     'a node that is not there',
     [{ match: { node: 'fcc' }, stage: 0 }],

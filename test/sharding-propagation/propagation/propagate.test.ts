@@ -4,6 +4,7 @@
 import test from 'ava';
 import { gpt } from '../../../models/gpt.js';
 import { AutoparError } from '../../../src/ir/error.js';
+import type { ErrorCode } from '../../../src/ir/error-codes.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { layoutText, parseLayout } from '../../../src/sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh } from '../../../src/sharding-propagation/mesh.js';
@@ -254,7 +255,7 @@ const refusals: readonly {
   readonly title: string;
   readonly pins: (graph: Graph) => readonly Pin[];
   readonly says: RegExp;
-  readonly code?: string;
+  readonly code?: ErrorCode;
 }[] = [
   {
     title: 'a weight and an operator that reads it',

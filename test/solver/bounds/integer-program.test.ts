@@ -11,7 +11,7 @@ import type { LimitedProblem } from '../../../src/solver/problem.js';
 import { draws } from '../../selection.js';
 import { bruteForce, problems } from './random-problems.js';
 
-const LIMITS = { seconds: 20, nodes: 1e6 };
+const LIMITS = { seconds: 20, nodes: 1e6, iterations: Infinity };
 
 for (const name of ['highs', 'glpk'] as const) {
   test(`${name} finds the optimum of the formulation, which is the problem's`, async (t) => {
@@ -53,6 +53,35 @@ test('HiGHS says when a program has no solution', async (t) => {
   );
   t.is(answer.columns, null);
   t.is(answer.bound, Infinity);
+});
+
+test('HiGHS ends after so many simplex iterations, wherever it is', async (t) => {
+  const solver = await loadSolver('highs');
+  // Two subsets of odd numbers with the same sum, in several rows at once: branching takes long to show that there are none.
+  const [count, rows] = [40, 4];
+  const weight = (row: number, column: number) =>
+    2 * ((7919 * (row + 3) * (column + 11) + 31 * column * column) % 97) + 1;
+  const sums = Array.from({ length: rows }, (_, row) =>
+    Math.floor(
+      Array.from({ length: count }, (_, column) => weight(row, column)).reduce((sum, one) => sum + one, 0) / 2,
+    ),
+  );
+  const program = {
+    costs: Float64Array.from({ length: count }, (_, column) => 1 + (column % 7)),
+    integers: count,
+    starts: Int32Array.from({ length: rows + 1 }, (_, row) => row * count),
+    columns: Int32Array.from({ length: rows * count }, (_, entry) => entry % count),
+    values: Float64Array.from({ length: rows * count }, (_, entry) => weight(Math.floor(entry / count), entry % count)),
+    lower: Float64Array.from(sums),
+    upper: Float64Array.from(sums),
+    offset: 0,
+    scale: 1,
+  };
+  const few = solver.solve(program, { ...LIMITS, nodes: 2000, iterations: 50 });
+  const more = solver.solve(program, { ...LIMITS, nodes: 2000, iterations: 5000 });
+  t.false(few.isOptimal);
+  t.true(few.bound < more.bound, `${few.bound} after 50 iterations, ${more.bound} after 5000`);
+  t.deepEqual(solver.solve(program, { ...LIMITS, nodes: 2000, iterations: 50 }), few);
 });
 
 function optimum(problem: LimitedProblem, solver: IntegerSolver): number {

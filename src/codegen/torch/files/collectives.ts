@@ -4,7 +4,7 @@
 
 export const COLLECTIVES = `"""One function per typed transition between layouts, on torch.distributed.
 
-Functions view a block as rows: \`outer\` is the product of its sizes in front of the dimension that is cut or joined.
+Functions view a shard as rows: \`outer\` is the product of its sizes in front of the dimension that is cut or joined.
 With wait=False a function returns while its collective runs: wait() returns the result.
 """
 
@@ -56,16 +56,16 @@ def all_gather(x, group, outer, shape, wait=True):
     work = all_gather_single(gathered, operand, group.process_group, async_op=True)
 
     def finish():
-        blocks = group.in_order(gathered.reshape(group.size, outer, -1))
-        return blocks.transpose(0, 1).reshape(shape).to(x.dtype)
+        parts = group.in_order(gathered.reshape(group.size, outer, -1))
+        return parts.transpose(0, 1).reshape(shape).to(x.dtype)
 
     return started(work, operand, finish, wait)
 
 
 def reduce_scatter(x, group, outer, shape, operation="sum", wait=True):
     """partial -> sharded"""
-    blocks = numeric(x).reshape(outer, group.size, -1).transpose(0, 1)
-    operand = group.by_rank(blocks).contiguous().flatten()
+    parts = numeric(x).reshape(outer, group.size, -1).transpose(0, 1)
+    operand = group.by_rank(parts).contiguous().flatten()
     result = operand.new_empty(operand.numel() // group.size)
     work = reduce_scatter_single(result, operand, OPERATIONS[operation], group.process_group, async_op=True)
     return started(work, operand, lambda: result.reshape(shape).to(x.dtype), wait)
@@ -73,8 +73,8 @@ def reduce_scatter(x, group, outer, shape, operation="sum", wait=True):
 
 def all_to_all(x, group, outer, joined_outer, shape, wait=True):
     """sharded -> sharded along another dimension"""
-    blocks = numeric(x).reshape(outer, group.size, -1).transpose(0, 1)
-    operand = group.by_rank(blocks).contiguous().flatten()
+    parts = numeric(x).reshape(outer, group.size, -1).transpose(0, 1)
+    operand = group.by_rank(parts).contiguous().flatten()
     exchanged = torch.empty_like(operand)
     work = dist.all_to_all_single(exchanged, operand, group=group.process_group, async_op=True)
 
@@ -112,14 +112,20 @@ def broadcast(x, group, shape, dtype, wait=True):
     return started(work, None, lambda: result.to(dtype), wait)
 
 
-def send(x, rank):
-    """To the same place in another stage. Transfers have the same order at both ends and may block."""
-    dist.send(numeric(x).contiguous(), rank)
+def send(x, channel):
+    """To the same place in another stage: returns while a copy is sent, once the one before it has arrived.
+
+    Transfers have the same order at both ends, so that ranks end even where each send waits for its receiver.
+    """
+    channel.wait()
+    operand = numeric(x).clone(memory_format=torch.contiguous_format)
+    work = dist.isend(operand, channel.receiver, channel.process_group)
+    channel.sent = Pending(work, operand, lambda: None)
 
 
-def receive(shape, dtype, rank):
+def receive(shape, dtype, channel):
     """From the same place in another stage."""
     result = torch.empty(shape, dtype=CARRIED.get(dtype, dtype))
-    dist.recv(result, rank)
+    dist.recv(result, channel.sender, channel.process_group)
     return result.to(dtype)
 `;

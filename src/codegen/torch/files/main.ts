@@ -141,6 +141,15 @@ def made_up(seed, inputs):
     return made
 
 
+def check_values(name, array, lowest, end, besides):
+    """Ends where a whole number is no row of the table that it indexes, or no class."""
+    wrong = ((array < lowest) | (array >= end)) & (array != besides)
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0].tolist())
+        more = "" if besides is None else f", or {besides}"
+        sys.exit(f"{name}{list(place)} is {array[place]}, and its values are {lowest} to {end - 1}{more}")
+
+
 def read_inputs(file, inputs):
     with np.load(file) as arrays:
         missing = [name for name in inputs if name not in arrays]
@@ -149,6 +158,8 @@ def read_inputs(file, inputs):
         for name, value in inputs.items():
             if arrays[name].shape != value.shape:
                 sys.exit(f"{file}: {name} has shape {arrays[name].shape}, and {value.shape} is expected")
+            if value.within:
+                check_values(f"{file}: {name}", arrays[name], *value.within)
         return {name: arrays[name] for name in inputs}
 
 
@@ -166,10 +177,10 @@ def whole_outputs(mesh, results, modules):
     wholes = {}
     for stage, module in enumerate(modules):
         for name, value in module.OUTPUTS.items():
-            blocks = results[name] if stage == mesh.stage else [None] * (value.count or 1)
+            shards = results[name] if stage == mesh.stage else [None] * (value.count or 1)
             parts = [
-                join(mesh, block, value.layout, value.dtype, stage, value.extents, order=value.order)
-                for block in blocks
+                join(mesh, shard, value.layout, value.dtype, stage, value.extents, order=value.order)
+                for shard in shards
             ]
             wholes[name] = parts[0] if value.count is None else torch.cat(parts, value.axis)
     return wholes
@@ -242,7 +253,9 @@ def run(options):
         for step in range(done + 1, done + options.steps + 1):
             file = files[(step - 1) % len(files)]
             arrays = made_up(options.seed, inputs) if file is None else read_inputs(file, inputs)
-            wholes = whole_outputs(mesh, model.run(feed(mesh, arrays, module.INPUTS)), modules)
+            results = model.run(feed(mesh, arrays, module.INPUTS))
+            mesh.wait_for_transfers()
+            wholes = whole_outputs(mesh, results, modules)
             if log:
                 log.write(step, wholes)
             is_last = step == done + options.steps
@@ -307,8 +320,8 @@ def state_of(mesh, model):
                 whole = whole_of(mesh, model, name, entry, stage).cpu()
                 value = whole, lambda whole, name=name, entry=entry: fill(mesh, model, name, entry, whole)
             elif stage == mesh.stage:
-                block = model.get_parameter(name).data
-                value = DTensor.from_local(block, stage_mesh(mesh), placements, run_check=False), lambda _: None
+                shard = model.get_parameter(name).data
+                value = DTensor.from_local(shard, stage_mesh(mesh), placements, run_check=False), lambda _: None
             if stage == mesh.stage:
                 state[entry["key"]] = value
     return state

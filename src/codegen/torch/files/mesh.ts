@@ -6,21 +6,27 @@ import { STAGE_AXIS } from '../../../program/mesh.js';
 import type { ProgramAxes } from '../axes.js';
 import { assignment } from '../python.js';
 
-/** mesh.py of a program of so many stages, each in a module; its collectives run on `groups`, each a list of axes. */
-export function meshFile(
-  { axes: { axes }, groups }: { readonly axes: ProgramAxes; readonly groups: readonly (readonly string[])[] },
-  stages: number,
-  modules: readonly string[],
-): string {
+/** The axes of a program and what runs over them. */
+export interface MeshTables {
+  readonly axes: ProgramAxes;
+  /** Axes of groups over which collectives run. */
+  readonly groups: readonly (readonly string[])[];
+  /** Per stage: the stages that it sends to, in ascending order. */
+  readonly receivers: readonly (readonly number[])[];
+}
+
+/** mesh.py of a program whose stages are in these modules. */
+export function meshFile({ axes: { axes }, groups, receivers }: MeshTables, modules: readonly string[]): string {
+  const stages = receivers.length;
   const all = stages > 1 ? [{ name: STAGE_AXIS, size: stages }, ...axes] : axes;
   const table = (name: string, items: readonly string[]) => assignment(name, '(', items, ')');
   const sizes = all.map(({ name, size }) => `("${name}", ${size})`);
-  const lists = groups.map(
-    (names) => `(${names.map((name) => `"${name}"`).join(', ')}${names.length === 1 ? ',' : ''})`,
-  );
+  const tuple = (items: readonly (string | number)[]) => `(${items.join(', ')}${items.length === 1 ? ',' : ''})`;
+  const lists = groups.map((names) => tuple(names.map((name) => `"${name}"`)));
   const files = modules.map((file) => `"${file.replace(/\.py$/, '')}"`);
   return TEXT.replace('AXES = ()', table('AXES', sizes))
     .replace('GROUPS = ()', table('GROUPS', lists))
+    .replace('RECEIVERS = ()', table('RECEIVERS', receivers.map(tuple)))
     .replace('MODULES = ()', table('MODULES', files));
 }
 
@@ -41,6 +47,9 @@ STAGE_AXIS = "${STAGE_AXIS}"
 # Axes over which collectives run. A group has all ranks that differ only on these. All ranks make groups in this order.
 GROUPS = ()
 
+# Per stage, the stages that it sends to.
+RECEIVERS = ()
+
 # The module of each stage.
 MODULES = ()
 
@@ -56,17 +65,32 @@ class Group:
         self.order = [sorted(ranks).index(member) for member in ranks]
         self.is_sorted = self.order == sorted(self.order)
 
-    def in_order(self, blocks):
-        """Blocks by rank in the group -> blocks by member."""
-        return blocks if self.is_sorted else blocks[self.order]
+    def in_order(self, parts):
+        """Parts by rank in the group -> parts by member."""
+        return parts if self.is_sorted else parts[self.order]
 
-    def by_rank(self, blocks):
-        """Blocks by member -> blocks by rank in the group."""
-        return blocks if self.is_sorted else blocks[[self.order.index(rank) for rank in range(self.size)]]
+    def by_rank(self, parts):
+        """Parts by member -> parts by rank in the group."""
+        return parts if self.is_sorted else parts[[self.order.index(rank) for rank in range(self.size)]]
 
     def sizes(self, member, size):
         """Sizes of transfers that only one member sends."""
         return [size if rank == self.order[member] else 0 for rank in range(self.size)]
+
+
+class Channel:
+    """One direction between two ranks, in a process group of its own: transfers of one group run one after another."""
+
+    def __init__(self, sender, receiver):
+        self.sender, self.receiver = sender, receiver
+        self.process_group = dist.new_group([sender, receiver])
+        self.sent = None
+
+    def wait(self):
+        """Ends the transfer that the last send started."""
+        if self.sent is not None:
+            self.sent.wait()
+            self.sent = None
 
 
 class Mesh:
@@ -79,6 +103,7 @@ class Mesh:
         place = (self.device_mesh.mesh == self.rank).nonzero()[0].tolist()
         self.place = dict(zip(names, place, strict=True))
         self.groups = {axes: self.make_group(axes) for axes in GROUPS}
+        self.channels = self.make_channels()
 
     def make_group(self, axes):
         mine, lists = self.members(axes), []
@@ -90,6 +115,16 @@ class Mesh:
         else:
             process_group, _ = dist.new_subgroups_by_enumeration(lists)
         return Group(process_group, mine, self.rank)
+
+    def make_channels(self):
+        """By sender and receiver. All ranks make all groups in the order of ranks: a group is named by its number."""
+        channels = {}
+        for sender in range(WORLD_SIZE):
+            place = self.place_of(sender)
+            for stage in RECEIVERS[place.get(STAGE_AXIS, 0)]:
+                receiver = self.rank_at({**place, STAGE_AXIS: stage})
+                channels[sender, receiver] = Channel(sender, receiver)
+        return {ranks: channel for ranks, channel in channels.items() if self.rank in ranks}
 
     def members(self, axes, place=None):
         """The ranks that differ from a place only on these axes, the last axis fastest."""
@@ -114,9 +149,16 @@ class Mesh:
         """Whether a rank is the first on all of these axes."""
         return self.index(axes, place) == 0
 
-    def peer(self, stage):
-        """The rank with this rank's place in another stage."""
-        return self.rank_at({**self.place, STAGE_AXIS: stage})
+    def channel_to(self, stage):
+        """To the rank with this rank's place in another stage."""
+        return self.channels[self.rank, self.rank_at({**self.place, STAGE_AXIS: stage})]
+
+    def channel_from(self, stage):
+        return self.channels[self.rank_at({**self.place, STAGE_AXIS: stage}), self.rank]
+
+    def wait_for_transfers(self):
+        for channel in self.channels.values():
+            channel.wait()
 
     def index(self, axes, place=None):
         """The index on a list of axes, the first being major."""
@@ -125,9 +167,9 @@ class Mesh:
             index = index * sizes[axis] + place[axis]
         return index
 
-    def coordinate(self, axes, block, bias):
+    def coordinate(self, axes, shard_size, bias):
         """The offset of this rank's shard, as data: programs of ranks are equal."""
-        return torch.tensor([self.index(axes) * block + bias])
+        return torch.tensor([self.index(axes) * shard_size + bias])
 
     def place_of(self, rank):
         place = {}
@@ -176,21 +218,21 @@ def reordered(whole, order, back=False):
 def cut(mesh, whole, layout, extents=None, order=None):
     """This rank's shard of an unsharded tensor."""
     pieces = pieces_of(layout)
-    block = padded(reordered(whole, order), extents).reshape([size for size, _ in pieces])
+    shard = padded(reordered(whole, order), extents).reshape([size for size, _ in pieces])
     for dim, (size, axes) in enumerate(pieces):
         parts = math.prod(dict(AXES)[axis] for axis in axes)
-        block = block.narrow(dim, mesh.index(axes) * (size // parts), size // parts)
+        shard = shard.narrow(dim, mesh.index(axes) * (size // parts), size // parts)
     shape = [math.prod(size // math.prod(dict(AXES)[axis] for axis in axes) for size, axes in dim) for dim in layout]
-    return block.reshape(shape).contiguous()
+    return shard.reshape(shape).contiguous()
 
 
-def join(mesh, block, layout, dtype, stage, extents=None, first=(), order=None):
+def join(mesh, shard, layout, dtype, stage, extents=None, first=(), order=None):
     """The unsharded tensor of shards on ranks of a stage that are first on some axes. All ranks call it."""
     pieces, sizes = pieces_of(layout), dict(AXES)
     parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
     local = [size // part for (size, _), part in zip(pieces, parts, strict=True)]
-    block = torch.zeros(local, dtype=dtype) if block is None else block.to(mesh.device)
-    numbers = numeric(block)
+    shard = torch.zeros(local, dtype=dtype) if shard is None else shard.to(mesh.device)
+    numbers = numeric(shard)
     gathered = numbers.new_empty(dist.get_world_size() * numbers.numel())
     all_gather_single(gathered, numbers.flatten())
     whole = numbers.new_empty([size for size, _ in pieces])
@@ -207,6 +249,6 @@ def join(mesh, block, layout, dtype, stage, extents=None, first=(), order=None):
 def whole_of(mesh, model, name, entry, stage):
     """The unsharded tensor of a parameter, by its entry of weights/index.json. All ranks call it."""
     is_here = stage == mesh.stage and mesh.is_first(*entry["first"])
-    block = model.get_parameter(name).data if is_here else None
-    return join(mesh, block, entry["layout"], getattr(torch, entry["dtype"]), stage, entry["extents"], entry["first"])
+    shard = model.get_parameter(name).data if is_here else None
+    return join(mesh, shard, entry["layout"], getattr(torch, entry["dtype"]), stage, entry["extents"], entry["first"])
 `;

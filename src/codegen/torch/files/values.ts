@@ -113,7 +113,10 @@ def load(model, mesh):
 
 
 class Value(NamedTuple):
-    """An input or output: its unsharded shape, its layout, and the dimension that micro-batches split."""
+    """An input or output: its unsharded shape, its layout, and the dimension that micro-batches split.
+
+    within: the lowest whole number of an input, the one past its highest, and one besides or None.
+    """
 
     dtype: torch.dtype
     shape: tuple
@@ -122,6 +125,7 @@ class Value(NamedTuple):
     count: int | None
     extents: list | None = None
     order: list | None = None
+    within: tuple | None = None
 
 
 class Values(SimpleNamespace):

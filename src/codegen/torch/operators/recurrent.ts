@@ -67,8 +67,8 @@ export const RECURRENT_HELPERS = {
     """Weights and biases of each direction, their gates in the order of torch."""
 
     def gates(rows):
-        blocks = rows.chunk(len(order))
-        return torch.cat([blocks[gate] for gate in order])
+        chunks = rows.chunk(len(order))
+        return torch.cat([chunks[gate] for gate in order])
 
     parameters = []
     for number in range(w.shape[0]):

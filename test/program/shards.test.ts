@@ -1,8 +1,8 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { assembleBlocks, blockShape, cutBlock, cutPieces, holders } from '../../src/program/blocks.js';
 import { groupOf, rankCount, shardIndex, subAxesOf } from '../../src/program/mesh.js';
 import type { ProgramAxis, ProgramLayout } from '../../src/program/program.js';
+import { assembleShards, cutPieces, cutShard, holders, shardShape } from '../../src/program/shards.js';
 import { asBytes } from '../../src/program/typed.js';
 import { elementCount } from '../../src/program/values.js';
 
@@ -42,7 +42,7 @@ const layouts: fc.Arbitrary<ProgramLayout> = fc
     return { dims: pieces, partial };
   });
 
-test('pieces of a block are the block, whatever may be read at once', (t) => {
+test('pieces of a shard are the shard, whatever may be read at once', (t) => {
   fc.assert(
     fc.property(layouts, fc.integer({ min: 1, max: 40 }), (layout, most) => {
       const { shape, whole } = wholeOf(layout);
@@ -55,38 +55,38 @@ test('pieces of a block are the block, whatever may be read at once', (t) => {
       for (let rank = 0; rank < rankCount(MESH); rank++) {
         const pieces = Array.from(cutPieces(read, shape, 'int32', unreduced, MESH, rank, most), (piece) => [...piece]);
         t.true(pieces.every((piece) => piece.length <= most));
-        t.deepEqual(pieces.flat(), [...cutBlock(bytes, shape, 'int32', unreduced, MESH, rank)]);
+        t.deepEqual(pieces.flat(), [...cutShard(bytes, shape, 'int32', unreduced, MESH, rank)]);
       }
     }),
   );
 });
 
-test('a block holds the elements that its digits on the pieces say', (t) => {
+test('a shard holds the elements that its digits on the pieces say', (t) => {
   fc.assert(
     fc.property(layouts, (layout) => {
       const { shape, whole } = wholeOf(layout);
       for (let rank = 0; rank < rankCount(MESH); rank++) {
-        const block = new Int32Array(cutBlock(asBytes(whole), shape, 'int32', layout, MESH, rank).buffer);
+        const shard = new Int32Array(cutShard(asBytes(whole), shape, 'int32', layout, MESH, rank).buffer);
         const first = layout.partial.every(({ axis }) => shardIndex(MESH, [axis], rank) === 0);
         const expected = [...whole]
           .filter((_, element) => owns(layout, element, rank))
           .map((value) => (first ? value : 0));
-        t.deepEqual([...block], expected);
-        t.is(block.length, elementCount(blockShape(shape, layout, MESH)));
+        t.deepEqual([...shard], expected);
+        t.is(shard.length, elementCount(shardShape(shape, layout, MESH)));
       }
     }),
   );
 });
 
-test('blocks put together give the whole, partial or not, from the holders alone', (t) => {
+test('shards put together give the whole, partial or not, from the holders alone', (t) => {
   fc.assert(
     fc.property(layouts, (layout) => {
       const { shape, whole } = wholeOf(layout);
       const needed = new Set(holders(layout, MESH));
-      const blocks = Array.from({ length: rankCount(MESH) }, (_, rank) =>
-        needed.has(rank) ? cutBlock(asBytes(whole), shape, 'int32', layout, MESH, rank) : undefined,
+      const shards = Array.from({ length: rankCount(MESH) }, (_, rank) =>
+        needed.has(rank) ? cutShard(asBytes(whole), shape, 'int32', layout, MESH, rank) : undefined,
       );
-      t.deepEqual([...new Int32Array(assembleBlocks(blocks, shape, 'int32', layout, MESH).buffer)], [...whole]);
+      t.deepEqual([...new Int32Array(assembleShards(shards, shape, 'int32', layout, MESH).buffer)], [...whole]);
     }),
   );
 });
@@ -102,8 +102,8 @@ test('fused query, key and value keep their parts', (t) => {
     partial: [],
   };
   const whole = Uint8Array.from({ length: 12 }, (_, index) => index);
-  t.deepEqual([...cutBlock(whole, [12], 'uint8', layout, MESH, 0)], [0, 1, 4, 5, 8, 9]);
-  t.deepEqual([...cutBlock(whole, [12], 'uint8', layout, MESH, 6)], [2, 3, 6, 7, 10, 11]);
+  t.deepEqual([...cutShard(whole, [12], 'uint8', layout, MESH, 0)], [0, 1, 4, 5, 8, 9]);
+  t.deepEqual([...cutShard(whole, [12], 'uint8', layout, MESH, 6)], [2, 3, 6, 7, 10, 11]);
 });
 
 test('groups are named by axes; members are ordered by their index on them', (t) => {
@@ -123,9 +123,9 @@ test('groups are named by axes; members are ordered by their index on them', (t)
 
 test('a layout that does not fit is a fault', (t) => {
   const layout = { dims: [[{ size: 5, axes: ['dp'] }]], partial: [] };
-  t.throws(() => blockShape([5], layout, MESH), { message: /do not divide 5/ });
-  t.throws(() => blockShape([6], layout, MESH), { message: /multiply to 5/ });
-  t.throws(() => blockShape([5, 1], layout, MESH), { message: /does not fit/ });
+  t.throws(() => shardShape([5], layout, MESH), { message: /do not divide 5/ });
+  t.throws(() => shardShape([6], layout, MESH), { message: /multiply to 5/ });
+  t.throws(() => shardShape([5, 1], layout, MESH), { message: /does not fit/ });
 });
 
 function wholeOf(layout: ProgramLayout): { shape: number[]; whole: Int32Array } {

@@ -1,17 +1,17 @@
 /**
- * @file Cutting tensors into the blocks that factors give, and joining them again.
+ * @file Cutting tensors into the shards that factors give, and joining them again.
  */
 import type { DimensionFactors, FactorRule } from '../../../src/ir/factor-rule.js';
 import type { Values } from './one-node.js';
 
 /** How many shards each sharded factor has. */
-export type Shards = Readonly<Record<string, number>>;
+export type ShardCounts = Readonly<Record<string, number>>;
 
 /** A rank: its index on every sharded factor. */
 export type Rank = Readonly<Record<string, number>>;
 
 /** All ranks of an assignment. */
-export function ranksOf(shards: Shards): readonly Rank[] {
+export function ranksOf(shards: ShardCounts): readonly Rank[] {
   return Object.entries(shards).reduce<readonly Rank[]>(
     (ranks, [factor, count]) =>
       ranks.flatMap((rank) => Array.from({ length: count }, (_, index) => ({ ...rank, [factor]: index }))),
@@ -24,33 +24,33 @@ export function cut(
   value: Values,
   dims: readonly DimensionFactors[],
   rule: FactorRule,
-  shards: Shards,
+  shards: ShardCounts,
   rank: Rank,
 ): Values {
   const places = placesOf(value, dims, rule, shards, rank);
   return { dtype: value.dtype, shape: places.shape, data: places.indices.map((index) => value.data[index] ?? 0) };
 }
 
-/** The whole tensor from all ranks' blocks; every rank writes its own, so replicas must agree where they are compared. */
+/** The whole tensor from all ranks' shards; every rank writes its own, so replicas must agree where they are compared. */
 export function join(
-  blocks: readonly Values[],
+  byRank: readonly Values[],
   shape: readonly number[],
   dims: readonly DimensionFactors[],
   rule: FactorRule,
-  shards: Shards,
+  shards: ShardCounts,
 ): Values {
-  const [first] = blocks;
+  const [first] = byRank;
   const data = new Array<number>(shape.reduce((product, size) => product * size, 1)).fill(Number.NaN);
   const whole: Values = { dtype: first?.dtype ?? 'float32', shape, data };
   for (const [position, rank] of ranksOf(shards).entries()) {
     const { indices } = placesOf(whole, dims, rule, shards, rank);
-    for (const [index, place] of indices.entries()) data[place] = blocks[position]?.data[index] ?? Number.NaN;
+    for (const [index, place] of indices.entries()) data[place] = byRank[position]?.data[index] ?? Number.NaN;
   }
   return whole;
 }
 
 /** Flat indices into the whole tensor of a rank's shard, in the shard's row-major order, and the shard's shape. */
-function placesOf(value: Values, dims: readonly DimensionFactors[], rule: FactorRule, shards: Shards, rank: Rank) {
+function placesOf(value: Values, dims: readonly DimensionFactors[], rule: FactorRule, shards: ShardCounts, rank: Rank) {
   const shape: number[] = [];
   let indices: number[] = [0];
   for (const [dimension, names] of dims.entries()) {
@@ -66,7 +66,7 @@ function placesOf(value: Values, dims: readonly DimensionFactors[], rule: Factor
   return { shape, indices };
 }
 
-function piece(rule: FactorRule, shards: Shards, rank: Rank, name: string) {
+function piece(rule: FactorRule, shards: ShardCounts, rank: Rank, name: string) {
   const size = rule.factors.get(name)?.size ?? 1;
   const count = size / (shards[name] ?? 1);
   return { size, from: (rank[name] ?? 0) * count, count };

@@ -1,9 +1,9 @@
 /**
  * @file Whole tensors and ranks' shards: extracting a shard by pieces, and assembling the whole again.
  *
- * A dimension is a list of pieces, major to minor; each piece is sharded into equal blocks over its axes. Fused QKV over tp 2,
+ * A dimension is a list of pieces, major to minor; each piece is cut into equal shards over its axes. Fused QKV over tp 2,
  * `[(3 | 4:tp)]`, gives rank 0 the rows q0 q1 k0 k1 v0 v1 and rank 1 the rest: seen as the array [3, 4], a rank holds
- * the box [3, 2]. So every block is a box of the array whose dimensions are all the pieces, and copying one is a walk
+ * the box [3, 2]. So every shard is a box of the array whose dimensions are all the pieces, and copying one is a walk
  * over its rows. Where the layout pads the tensor, the padded tensor is the array that is sharded, and the tensor a box of it;
  * where it has another order of positions than the model's, the tensor in that order is sharded.
  */
@@ -12,11 +12,11 @@ import { elementCount } from '../ir/graph.js';
 import { reordered } from '../ir/sequence-order.js';
 import { shardCount, shardIndex, subAxesOf } from './mesh.js';
 import type { ProgramAxis, ProgramLayout } from './program.js';
-import { reduceBlocks } from './reduce.js';
+import { reduceElementwise } from './reduce.js';
 import { allocate } from './typed.js';
 
 /** Shape of one rank's shard. Throws where the layout does not fit the shape or an axis does not divide its piece. */
-export function blockShape(shape: readonly number[], layout: ProgramLayout, axes: readonly ProgramAxis[]): number[] {
+export function shardShape(shape: readonly number[], layout: ProgramLayout, axes: readonly ProgramAxis[]): number[] {
   if (layout.dims.length !== shape.length) {
     throw new Error(`a layout of ${layout.dims.length} dimensions does not fit the shape [${shape.join(', ')}]`);
   }
@@ -41,7 +41,7 @@ export function blockShape(shape: readonly number[], layout: ProgramLayout, axes
  * those axes hold zeros; with max or min, all hold the value.
  * `axes` is the mesh that `rank` counts in (the stage's own, where there are stages). Always a fresh copy.
  */
-export function cutBlock(
+export function cutShard(
   whole: Uint8Array,
   shape: readonly number[],
   dtype: DType,
@@ -49,17 +49,17 @@ export function cutBlock(
   axes: readonly ProgramAxis[],
   rank: number,
 ): Uint8Array {
-  const elements = elementCount(blockShape(shape, layout, axes));
+  const elements = elementCount(shardShape(shape, layout, axes));
   const summed = layout.partial.filter((partial) => partial.reduction === 'sum').map((partial) => partial.axis);
   if (shardIndex(axes, summed, rank) !== 0) return new Uint8Array(byteLength(dtype, elements));
-  const block = allocate(byteLength(dtype, elements));
+  const shard = allocate(byteLength(dtype, elements));
   const given = layout.order ? reordered(whole, { dtype, shape }, layout.order) : whole;
-  copyBox(boxOf(layout, axes, rank, dtype), padded(given, shape, dtype, layout), block, 'cut');
-  return block;
+  copyBox(boxOf(layout, axes, rank, dtype), padded(given, shape, dtype, layout), shard, 'cut');
+  return shard;
 }
 
 /**
- * As `cutBlock`, for a layout without padding and partial sums, and a tensor whose parts `read` returns (at most `most` bytes
+ * As `cutShard`, for a layout without padding and partial sums, and a tensor whose parts `read` returns (at most `most` bytes
  * at once): the shard in pieces of at most `most` bytes, each valid until the second piece after it is requested.
  */
 export function* cutPieces(
@@ -71,8 +71,8 @@ export function* cutPieces(
   rank: number,
   most: number,
 ): Generator<Uint8Array> {
-  if (needsUnsharded(layout)) throw new Error('a padded, partial or reordered block cannot be cut in pieces');
-  const bytes = Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes))));
+  if (needsUnsharded(layout)) throw new Error('a padded, partial or reordered shard cannot be cut in pieces');
+  const bytes = Math.min(most, byteLength(dtype, elementCount(shardShape(shape, layout, axes))));
   let [piece, other]: [Uint8Array, Uint8Array | null] = [allocate(bytes), null];
   const box = boxOf(layout, axes, rank, dtype);
   const row = box.lengths.at(-1) as number;
@@ -98,10 +98,10 @@ function needsUnsharded({ extents, partial, order }: ProgramLayout): boolean {
 }
 
 /**
- * As `cutBlock`, for a tensor whose parts `read` returns: reads the shard alone, or the whole of a tensor that the layout pads or
+ * As `cutShard`, for a tensor whose parts `read` returns: reads the shard alone, or the whole of a tensor that the layout pads or
  * reorders.
  */
-export function readBlock(
+export function readShard(
   read: (offset: number, length: number) => Uint8Array,
   shape: readonly number[],
   dtype: DType,
@@ -110,13 +110,13 @@ export function readBlock(
   rank: number,
 ): Uint8Array {
   if (needsUnsharded(layout))
-    return cutBlock(read(0, byteLength(dtype, elementCount(shape))), shape, dtype, layout, axes, rank);
-  const [block] = cutPieces(read, shape, dtype, layout, axes, rank, Number.POSITIVE_INFINITY);
-  return block ?? new Uint8Array();
+    return cutShard(read(0, byteLength(dtype, elementCount(shape))), shape, dtype, layout, axes, rank);
+  const [shard] = cutPieces(read, shape, dtype, layout, axes, rank, Number.POSITIVE_INFINITY);
+  return shard ?? new Uint8Array();
 }
 
 /** The rank that reads a shard for all ranks that hold the same one: the first of them. */
-export function readerOfBlock(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number): number {
+export function readerOfShard(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number): number {
   const cut = [...cutAxes(layout), ...layout.partial.map((partial) => partial.axis)];
   const index = shardIndex(axes, cut, rank);
   return holders(layout, axes).find((holder) => shardIndex(axes, cut, holder) === index) ?? rank;
@@ -143,12 +143,12 @@ function paddingBox(shape: readonly number[], dtype: DType, layout: ProgramLayou
 }
 
 /**
- * The whole tensor assembled from the ranks' shards (`blocks[rank]`). The first of several ranks with the same shard is used;
+ * The whole tensor assembled from the ranks' shards (`shards[rank]`). The first of several ranks with the same shard is used;
  * partial values are combined in ascending order of their index on the partial axes. Only the ranks that `holders` lists are
  * read; the others may be absent.
  */
-export function assembleBlocks(
-  blocks: readonly (Uint8Array | undefined)[],
+export function assembleShards(
+  shards: readonly (Uint8Array | undefined)[],
   shape: readonly number[],
   dtype: DType,
   layout: ProgramLayout,
@@ -156,26 +156,26 @@ export function assembleBlocks(
 ): Uint8Array {
   const box = paddingBox(shape, dtype, layout);
   const whole = allocate(box ? elementCount(box.sizes) : byteLength(dtype, elementCount(shape)));
-  const bytes = byteLength(dtype, elementCount(blockShape(shape, layout, axes)));
+  const bytes = byteLength(dtype, elementCount(shardShape(shape, layout, axes)));
   const boxes = new Map<number, { first: number; parts: Uint8Array[] }>();
   const cut = cutAxes(layout);
   for (const rank of holders(layout, axes)) {
-    const block = blocks[rank];
-    if (block?.byteLength !== bytes) {
-      throw new Error(`rank ${rank} gave ${block ? `${block.byteLength} bytes` : 'no block'} where ${bytes} belong`);
+    const shard = shards[rank];
+    if (shard?.byteLength !== bytes) {
+      throw new Error(`rank ${rank} gave ${shard ? `${shard.byteLength} bytes` : 'no shard'} where ${bytes} belong`);
     }
     const held = boxes.get(shardIndex(axes, cut, rank));
-    if (held) held.parts.push(block);
-    else boxes.set(shardIndex(axes, cut, rank), { first: rank, parts: [block] });
+    if (held) held.parts.push(shard);
+    else boxes.set(shardIndex(axes, cut, rank), { first: rank, parts: [shard] });
   }
   const reduction = layout.partial[0]?.reduction ?? 'sum';
   for (const { first, parts } of boxes.values()) {
-    let block = parts[0] as Uint8Array;
+    let shard = parts[0] as Uint8Array;
     if (parts.length > 1) {
-      block = allocate(bytes);
-      reduceBlocks(dtype, reduction, parts, block);
+      shard = allocate(bytes);
+      reduceElementwise(dtype, reduction, parts, shard);
     }
-    copyBox(boxOf(layout, axes, first, dtype), whole, block, 'join');
+    copyBox(boxOf(layout, axes, first, dtype), whole, shard, 'join');
   }
   const result = box ? allocate(byteLength(dtype, elementCount(shape))) : whole;
   if (box) copyBox(box, whole, result, 'cut');
@@ -229,13 +229,13 @@ export function byteBox(
   return { sizes: scaleLast(sizes), starts: scaleLast(starts), lengths: scaleLast(lengths) };
 }
 
-/** Copies a box out of its array into `block`, which holds nothing else, or back. */
-export function copyBox(box: ByteBox, whole: Uint8Array, block: Uint8Array, direction: 'cut' | 'join'): void {
+/** Copies a box out of its array into `packed`, which holds nothing else, or back. */
+export function copyBox(box: ByteBox, whole: Uint8Array, packed: Uint8Array, direction: 'cut' | 'join'): void {
   const row = box.lengths.at(-1) as number;
   let position = 0;
   for (const offset of rowOffsets(box)) {
-    if (direction === 'cut') block.set(whole.subarray(offset, offset + row), position);
-    else whole.set(block.subarray(position, position + row), offset);
+    if (direction === 'cut') packed.set(whole.subarray(offset, offset + row), position);
+    else whole.set(packed.subarray(position, position + row), offset);
     position += row;
   }
 }

@@ -1,11 +1,7 @@
-/**
- * @file Requests for a plan in words, for the command line.
- */
-import { AutoparError } from '../../ir/error.js';
+/** @file The words of `--offload`: checked, and as a step without a program is priced. */
+import { badOption } from '../../ir/error.js';
 import { offloadParts, offloadWords } from '../../strategy/offload-words.js';
 import type { SimulateOptions } from '../simulate.js';
-
-export { GRADIENT_SYNCS, type GradientSync, PREFERENCES, type Preference, requestIn } from '../../strategy/request.js';
 
 /** The words of `--offload` as they were typed. @throws AutoparError `bad-option` (usage) */
 export function checkedOffload(text: string): string {
@@ -18,11 +14,8 @@ export function pricedOffload(text: string | undefined): SimulateOptions['offloa
   if (text === undefined || text === 'all' || text === 'all:host') return text && 'all';
   const known = PRICED[offloadWords(offloadParts(text))];
   if (known) return known;
-  throw new AutoparError(
-    'bad-option',
-    'usage',
+  throw badOption(
     `--offload ${text}: without a program, only optimizer and activations on the host are priced`,
-    {},
     'give none, optimizer, activations or all; or compile, which plans every part',
   );
 }

@@ -1,10 +1,13 @@
 /**
  * @file An operator's expansion as operators of the graph, where the operator stood.
  */
-import type { Node, TensorType, Weight } from '../graph.js';
-import type { WrittenOperator, WrittenOperators } from '../operator.js';
-import { operatorEntry } from '../ops/index.js';
-import { unusedName } from '../unused-name.js';
+import type { Node, TensorType, Weight } from './graph.js';
+import type { WrittenOperator, WrittenOperators } from './operator.js';
+import { constantWeight } from './ops/constants.js';
+import { operatorEntry } from './ops/index.js';
+import { madeOnce } from './remembered.js';
+import { unusedName } from './unused-name.js';
+import { tensorsByName } from './written-names.js';
 
 /** A graph's tables, to which new tensors and weights are added. */
 interface GraphTables {
@@ -22,17 +25,12 @@ export function inPlaceOf(
   { tensors, weights }: GraphTables,
   given: Readonly<Record<string, string>> = {},
 ): { readonly nodes: readonly Node[]; readonly names: ReadonlyMap<string, string> } {
-  const names = new Map<string, string>(Object.entries(given));
-  const bind = (kind: string, list: Node['inputs']) => {
-    for (const [index, name] of list.entries()) if (name !== null) names.set(`${kind}${index}`, name);
-  };
-  bind('in', maker.inputs);
-  bind('out', maker.outputs);
-  for (const [name, { dtype, shape, data }] of Object.entries(expansion.constants)) {
+  const names = new Map([...Object.entries(given), ...tensorsByName(maker.inputs, maker.outputs)]);
+  for (const [name, value] of Object.entries(expansion.constants)) {
     const own = unusedName(tensors, `${maker.outputs[0]}/${name}`);
     names.set(name, own);
-    tensors.set(own, { dtype, shape });
-    weights.set(own, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+    tensors.set(own, { dtype: value.dtype, shape: value.shape });
+    weights.set(own, constantWeight(value));
   }
   return { nodes: expansion.nodes.map((inner) => instance(inner, maker, names, tensors)), names };
 }
@@ -57,8 +55,7 @@ function instance(
     outputCount: inner.outputs.length,
   });
   const outputs = inner.outputs.map((local, index) => {
-    const own = names.get(local) ?? unusedName(tensors, `${maker.name}/${local}`);
-    names.set(local, own);
+    const own = madeOnce(names, local, () => unusedName(tensors, `${maker.name}/${local}`));
     const type = types[index];
     if (type) tensors.set(own, { dtype: type.dtype, shape: type.shape });
     return own;
