@@ -212,14 +212,14 @@ class ProposalLowering {
   }
 
   /**
-   * Where memory does not require a ZeRO level, the search chooses update by update which state is sharded. That is the least sum
-   * over all stages, but a step waits for one of them: on accelerators, which overlap messages of updates, a level is faster.
+   * On ranks of this machine the search chooses, update by update, which state is sharded, unless memory requires a level.
+   * Accelerators overlap messages of updates with the backward pass, as one: there a level is faster.
    */
   private isOpen(priced: PricedConfiguration): boolean {
     const { options, cluster } = this.choices;
     return (
       options.zero === undefined &&
-      (cluster.local || !hasStages(priced)) &&
+      cluster.local &&
       isOfUpdates(priced.configuration) &&
       bytesForTensors(this.proposing.wholeBytes(priced), cluster) <= this.limit
     );
