@@ -157,7 +157,7 @@ class ProposalLowering {
       if (!priced) break;
       waiting.delete(priced);
       const key = JSON.stringify(priced.configuration);
-      if (seen.has(key) || (isTimed && isSearched(priced, alone))) continue;
+      if (seen.has(key) || (isTimed && isSearched(priced, alone, this.isOpen(priced)))) continue;
       seen.add(key);
       const refuted = this.refuted(priced);
       if (refuted !== null) {

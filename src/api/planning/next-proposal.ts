@@ -37,9 +37,12 @@ export function mayBeFaster(proposal: PricedConfiguration, lowered: readonly Fit
   return lowered.every((one) => proposal.seconds * factor < NEAR * stepSecondsOf(one));
 }
 
-/** Whether the search of dp and tp alone covers all that a proposal asks for, and fits: its ZeRO level allows fewer layouts. */
-export function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null): boolean {
-  const { degrees, recompute, offload = 'none' } = configuration;
+/**
+ * Whether the search of dp and tp alone covers all that a proposal asks for, and fits.
+ * @param isOpen its ZeRO level is left to the search of operators, as that of `alone`
+ */
+export function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null, isOpen: boolean): boolean {
+  const { degrees, recompute, offload = 'none', zero } = configuration;
   const { plan: known, found } = alone?.planned ?? {};
   const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
   const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
@@ -47,7 +50,8 @@ export function isSearched({ configuration }: PricedConfiguration, alone: Fittin
   const isWhole = microBatchCount(configuration) === (alone?.training?.microBatches ?? 1);
   // For inference over sp a proposal is lowered in two forms of attention; `alone` is only one of them.
   const isOneForm = sp === 1 || alone?.training !== undefined;
-  return isAlike && isWhole && isOneForm && !isTooLarge && recompute === 'none' && offload === 'none';
+  const isPlain = recompute === 'none' && offload === 'none' && (zero === 0 || isOpen);
+  return isAlike && isWhole && isOneForm && !isTooLarge && isPlain;
 }
 
 /** The best of dp and tp alone with the estimate for its degrees, where both exist. */

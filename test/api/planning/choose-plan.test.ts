@@ -200,6 +200,24 @@ test('a plan of drawn models and clusters is lowered, fits, and is no slower tha
   await t.notThrowsAsync(fc.assert(property, { numRuns: EVERYTHING ? 12 : 2 }));
 });
 
+test('a ZeRO level that is given makes no step faster', async (t) => {
+  const sizes = gptSizes({ hidden: 256, heads: 4, sequence: 64, vocabulary: 512, layers: 2, batch: 16 });
+  const options: NestedCompileOptions = {
+    ...saved(t, languageModel('gpt', sizes, 1)),
+    training: TRAINING,
+    cluster: '1x8:h100-sxm-80',
+    degrees: { dp: 8, tp: 1, pp: 1, sp: 1 },
+    planOnly: true,
+    prefer: 'fastest',
+    headroom: 0,
+    force: true,
+  };
+  const seconds = async (given: Partial<NestedCompileOptions>) =>
+    (await compile({ ...options, ...given })).plan.predicted.stepSeconds;
+  const found = await seconds({});
+  for (const zero of [0, 1] as const) t.true(found <= (await seconds({ zero })), `--zero ${zero}`);
+});
+
 const CONFIGURATION: StepConfiguration = {
   degrees: { pp: 2, dp: 2, sp: 1, tp: 1, ep: 1 },
   virtualStages: 2,
