@@ -203,12 +203,14 @@ export function attentionSeconds(
   const format = precision === 'fp32' ? 'fp32' : 'bf16';
   const product = batch * heads * queries * keys * (width + valueWidth);
   if (attention !== 'parts') {
-    const peak = device.peakFlops[format] ?? device.peakFlops.fp16 ?? device.peakFlops.fp32 ?? 0;
+    const sixteenBit = device.peakFlops.bf16 ?? device.peakFlops.fp16 ?? device.peakFlops.fp32 ?? 0;
+    const peak = device.peakFlops[format] ?? sixteenBit;
     const { share, half } = attentionRate(device, attention, constants);
-    // A query's own cost, which `half` keys model, is the same however few keys it sees.
+    // A query's own cost, which `half` keys at the 16-bit rate model, is the same however few keys it sees, in any format.
     const seen = seenShare(work);
     const reached = (keys * seen) / (causal ? 0.5 : 1);
-    const filled = (reached / (reached + half)) * Math.min(1, (width / 128) ** 0.25);
+    const ownKeys = half * Math.min(1, peak / sixteenBit);
+    const filled = (reached / (reached + ownKeys)) * Math.min(1, (width / 128) ** 0.25);
     const flops = (backward ? 5 : 2) * product * seen;
     // At most as fast as the matmuls that it is made of: not every device reaches the rate that its peak promises.
     const rate = Math.min(peak * share * (backward ? BACKWARD_ATTENTION : 1), matmulRate(device, format, constants));

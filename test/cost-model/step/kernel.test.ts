@@ -86,6 +86,15 @@ test(
   },
 );
 
+test("a query's own cost in attention is the same in 32 bits as in 16, in which its matmuls are faster", (t) => {
+  const own = (precision: 'fp32' | 'bf16') => {
+    const at = (keys: number) => seconds({ ...heads(128, 16), causal: false, keys }, { attention: 'fused', precision });
+    return 2 * at(1024) - at(2048);
+  };
+  t.true(own('fp32') > 0);
+  t.true(Math.abs(own('fp32') / own('bf16') - 1) < 1e-9);
+});
+
 test('large products in 4 bits are faster than in 8 by the same factor on every Blackwell, and the Ultra is the fastest', (t) => {
   const work = {
     kind: 'matmul',
