@@ -5,43 +5,35 @@ import type { PricedConfiguration } from '../../search/configurations/priced.js'
 import { NEAR } from '../../search/preference.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { type FittingPlan, stepSecondsOf } from './compared-plans.js';
-import { kindOf, microBatchCount } from './proposals.js';
+import { kindOf, microBatchCount, spreadsExperts } from './proposals.js';
 
-/**
- * The proposal with the least expected time: its estimate times the factor by which lowered ones of its kind exceed theirs, or
- * else the factor of those that have stages, or none, like it.
- */
+/** The proposal with the least expected time. */
 export function likeliest(
   proposals: ReadonlySet<PricedConfiguration>,
   lowered: readonly FittingPlan[],
 ): PricedConfiguration | undefined {
-  const expected = (proposal: PricedConfiguration) =>
-    proposal.seconds *
-    (factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ??
-      factorOf(lowered, (priced) => hasStages(priced) === hasStages(proposal)) ??
-      1);
+  const expected = (proposal: PricedConfiguration) => proposal.seconds * (factorOf(proposal, lowered) ?? 1);
   return [...proposals].reduce<PricedConfiguration | undefined>(
     (best, one) => (best && expected(best) <= expected(one) ? best : one),
     undefined,
   );
 }
 
-/**
- * Whether a proposal may be faster than the lowered plans. Prices of sharded graphs exceed those of layers by a factor, which is
- * almost the same for a model's plans of one kind, and includes their transfers and bubbles: the least of their factors is taken.
- * No factor is known before a plan of the kind is lowered, or from one that trades time for memory. A plan that is as fast within
- * the accuracy of predictions may be faster.
- */
+/** Whether a proposal may be faster than the lowered plans, or as fast within the accuracy of predictions. */
 export function mayBeFaster(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
-  const factor = factorOf(lowered, (priced) => kindOf(priced) === kindOf(proposal)) ?? 1;
-  return lowered.every((one) => proposal.seconds * factor < NEAR * stepSecondsOf(one));
+  const expected = proposal.seconds * (factorOf(proposal, lowered) ?? 1);
+  return lowered.every((one) => expected < NEAR * stepSecondsOf(one));
 }
 
 /**
  * Whether the search of dp and tp alone covers all that a proposal asks for, and fits.
  * @param isOpen its ZeRO level is left to the search of operators, as that of `alone`
  */
-export function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null, isOpen: boolean): boolean {
+export function isSearched(
+  { configuration }: PricedConfiguration,
+  alone: FittingPlan | null,
+  isOpen: boolean,
+): boolean {
   const { degrees, recompute, offload = 'none', zero } = configuration;
   const { plan: known, found } = alone?.planned ?? {};
   const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
@@ -64,12 +56,24 @@ export function withEstimate(alone: FittingPlan | null, proposals: readonly Pric
   return { ...alone, priced };
 }
 
-/** The least ratio of lowered to estimated time among some of the plans; null where none of these is lowered. */
-function factorOf(lowered: readonly FittingPlan[], isLike: (priced: PricedConfiguration) => boolean): number | null {
-  const factors = lowered.flatMap((one) =>
-    one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [stepSecondsOf(one) / one.priced.seconds] : [],
-  );
-  return factors.length > 0 ? Math.min(...factors) : null;
+/**
+ * The factor by which lowered plans like a proposal exceed their estimates. Prices of sharded graphs exceed those of layers by a
+ * factor, which is almost the same for a model's plans of one kind, and includes their transfers and bubbles; the least is taken.
+ * Pipelines that treat experts alike are close whatever their number of stages. Null before a plan like it is lowered; plans that
+ * trade time for memory do not count.
+ */
+function factorOf(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): number | null {
+  const among = (isLike: (priced: PricedConfiguration) => boolean): number | null => {
+    const factors = lowered.flatMap((one) =>
+      one.priced && !one.planned.found.savesMemory && isLike(one.priced)
+        ? [stepSecondsOf(one) / one.priced.seconds]
+        : [],
+    );
+    return factors.length > 0 ? Math.min(...factors) : null;
+  };
+  const isPipelineLike = (other: PricedConfiguration) =>
+    hasStages(proposal) && hasStages(other) && spreadsExperts(other) === spreadsExperts(proposal);
+  return among((other) => kindOf(other) === kindOf(proposal)) ?? among(isPipelineLike);
 }
 
 export function hasStages({ configuration }: PricedConfiguration): boolean {

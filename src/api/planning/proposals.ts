@@ -109,9 +109,13 @@ const LOOKED_AT = 8;
  * Prices of layers are closest to lowered ones within a kind: with the same number of stages, which fill and drain, and with
  * experts either on every rank or spread over ranks, which tokens are dispatched to.
  */
-export function kindOf({ configuration }: PricedConfiguration): string {
-  const { pp, ep } = configuration.degrees;
-  return `${pp} ${ep > 1 ? 'spread' : 'whole'}`;
+export function kindOf(priced: PricedConfiguration): string {
+  return `${priced.configuration.degrees.pp} ${spreadsExperts(priced) ? 'spread' : 'whole'}`;
+}
+
+/** Whether experts are spread over ranks. */
+export function spreadsExperts({ configuration }: PricedConfiguration): boolean {
+  return configuration.degrees.ep > 1;
 }
 
 /** The best of each kind first, then the others. */
