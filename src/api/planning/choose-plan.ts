@@ -116,14 +116,16 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
 
 /**
  * The best mesh of dp and tp alone with any axis on any factor: convolutions may shard the batch where fully connected layers
- * shard features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, beyond `MOST_WORK_WITHOUT_ROLES`, and on ranks
- * of this machine, where it gained 1 % at most, which is less than the error of prices, and took longer than everything else.
+ * shard features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, where a given degree says what is sharded,
+ * beyond `MOST_WORK_WITHOUT_ROLES`, and on ranks of this machine, where it gained 1 % at most, which is less than the error of
+ * prices, and took longer than everything else.
  */
 async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Deadline): Promise<FittingPlan | null> {
   const { options, cluster } = choices;
   const { dp, tp, sp, ep } = alone.planned.plan.degrees;
   // Free axes support neither methods of sequence parallelism nor experts that are spread over ranks.
   if (cluster.local || options.axes !== undefined || Math.max(sp, ep) > 1) return null;
+  if (Math.max(options.degrees?.dp ?? 1, options.degrees?.tp ?? 1) > 1) return null;
   if ((options.tpSequence ?? 'auto') !== 'auto') return null;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };

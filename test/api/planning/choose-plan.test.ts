@@ -200,6 +200,18 @@ test('a plan of drawn models and clusters is lowered, fits, and is no slower tha
   await t.notThrowsAsync(fc.assert(property, { numRuns: EVERYTHING ? 12 : 2 }));
 });
 
+test('a given tp shards what its role says: a plan with the batch over it would repeat the weights', async (t) => {
+  const options = {
+    ...saved(t, GPT),
+    cluster: '1x4:h100-sxm-80',
+    degrees: { tp: 4 },
+    planOnly: true,
+    force: true,
+  } as const;
+  const { plan: found } = await compile(options);
+  t.deepEqual(found.operators, (await compile({ ...options, axes: 'roles' })).plan.operators);
+});
+
 test('a ZeRO level that is given makes no step faster', async (t) => {
   const sizes = gptSizes({ hidden: 256, heads: 4, sequence: 64, vocabulary: 512, layers: 2, batch: 16 });
   const options: NestedCompileOptions = {
