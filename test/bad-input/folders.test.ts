@@ -211,6 +211,12 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     exit: 'input',
     says: /edited/,
   },
+  'source.json states a search that there is not': {
+    harm: edited(source, (value) => (value.decisions = { proposals: { precision: ['dp'] } })),
+    code: 'bad-source',
+    exit: 'input',
+    says: /edited: decisions\.proposals\.precision: expected one of "fp32".*found \["dp"\]/,
+  },
   'plan.json is gone': {
     harm: removed(plan),
     code: 'plan-missing',

@@ -6,6 +6,7 @@ import { TOKEN_TYPES } from '../../data/data-file.js';
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
 import { SCHEDULE_KINDS } from '../../schedule/schedule.js';
 import { SEARCH_MODES, SOLVERS } from '../../search/search-mode.js';
+import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { SP_METHODS, SP_ORDERS, TP_SEQUENCES } from '../../sharding-propagation/roles.js';
 import { GRADIENT_SYNCS, PREFERENCES } from '../../strategy/request.js';
 import type { CalibrateOptions } from '../calibrate.js';
@@ -18,6 +19,7 @@ import type { ImportOptions } from '../models/import.js';
 import { BATCH_STATISTICS } from '../models/statistics-parts.js';
 import type { WriteModelOptions } from '../models/write-model.js';
 import type { EmitOptions } from '../output/emit.js';
+import type { ProgramSource, ProposalRequest, SourceDecisions } from '../output/folder.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
@@ -34,6 +36,7 @@ import {
   callback,
   either,
   flag,
+  having,
   integer,
   integerFrom,
   type KindsOf,
@@ -42,6 +45,7 @@ import {
   object,
   oneOf,
   options,
+  orNull,
   record,
   share,
   signal,
@@ -74,6 +78,11 @@ const resources = { memory: integerFrom(1), offloadDir: text, onSubstitutes: cal
 const samples = { data: texts, tokenType: oneOf(...TOKEN_TYPES) };
 const preferring = { prefer: oneOf(...PREFERENCES), headroom: share };
 const degree = integerFrom(1);
+const axisOrder: OptionKind = {
+  expected: `an array of ${AXIS_ORDER.map((axis) => `"${axis}"`).join(', ')}, in any order`,
+  holds: (value) =>
+    texts.holds(value) && [...(value as readonly string[])].sort().join() === [...AXIS_ORDER].sort().join(),
+};
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
 
 const loss = options<Training['loss']>({
@@ -87,24 +96,26 @@ const loss = options<Training['loss']>({
 
 const recipe = oneOf('fp32', 'fp16', 'bf16');
 
-const training = options<Training>({
-  loss,
-  optimizer: options<Training['optimizer']>({
-    kind: oneOf(...OPTIMIZERS),
-    learningRate: amount,
-    momentum: amount,
-    nesterov: flag,
-    betas: numbers,
-    epsilon: amount,
-    weightDecay: amount,
-    clipNorm: amount,
-    schedule: options<NonNullable<Training['optimizer']['schedule']>>({
-      warmup: integerFrom(1),
-      shape: oneOf('constant', 'linear', 'cosine'),
-      total: integerFrom(1),
-      floor: amount,
-    }),
+const optimizer = options<Training['optimizer']>({
+  kind: oneOf(...OPTIMIZERS),
+  learningRate: amount,
+  momentum: amount,
+  nesterov: flag,
+  betas: numbers,
+  epsilon: amount,
+  weightDecay: amount,
+  clipNorm: amount,
+  schedule: options<NonNullable<Training['optimizer']['schedule']>>({
+    warmup: integerFrom(1),
+    shape: oneOf('constant', 'linear', 'cosine'),
+    total: integerFrom(1),
+    floor: amount,
   }),
+});
+
+const trained = {
+  loss,
+  optimizer,
   decayed: texts,
   undecayed: texts,
   precision: recipe,
@@ -119,7 +130,13 @@ const training = options<Training>({
   freezeBatchStatistics: flag,
   dropoutSeed: integerFrom(0),
   ...parameters,
-});
+} satisfies KindsOf<Training>;
+const training = options<Training>(trained);
+
+const mode = oneOf('auto', 'semi-auto', 'data', 'hybrid');
+const axes = oneOf('roles', 'free');
+const searchMode = oneOf(...SEARCH_MODES);
+const solver = oneOf(...SOLVERS);
 
 const planning = {
   devices: integerFrom(1),
@@ -142,14 +159,14 @@ const planning = {
   bucketMembers: integerFrom(1),
   interleave: oneOf(1, 2),
   ...preferring,
-  mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
+  mode,
   annotations: object,
   config: object,
   memory: integerFrom(1),
-  axes: oneOf('roles', 'free'),
+  axes,
   complete: oneOf('search', 'propagate'),
-  searchMode: oneOf(...SEARCH_MODES),
-  solver: oneOf(...SOLVERS),
+  searchMode,
+  solver,
   timeLimit: amount,
   top: integerFrom(1),
   ...watched,
@@ -170,7 +187,7 @@ const simulating = {
   training: options<NonNullable<SimulateOptions['training']>>({ loss }),
   microBatch: integerFrom(1),
   microBatches: integerFrom(1),
-  meshOrder: texts,
+  meshOrder: axisOrder,
   tpSequence: oneOf(...TP_SEQUENCES),
   zero: oneOf(0, 1, 2, 3),
   recompute: oneOf(...LAYER_RECOMPUTE_KINDS),
@@ -225,7 +242,7 @@ export const TABLES: OptionTables = {
     planOnly: flag,
     target: oneOf(...TARGETS),
     generated: text,
-    randomWeights: either(integerFrom(0), { expected: 'null', holds: (value) => value === null }),
+    randomWeights: orNull(integerFrom(0)),
     constants: record(object),
     weights: texts,
     training,
@@ -315,6 +332,48 @@ export const TABLES: OptionTables = {
   profile: { output: text, quick: flag, ...watched, measure: callback },
   calibrate: { files: texts, cluster: text, output: text, ...watched },
 };
+
+/** A training step as it is stored. */
+export const STORED_TRAINING = having(
+  options<Training>({ ...trained, loss: having(loss, 'kind'), optimizer: having(optimizer, 'kind') }),
+  'loss',
+  'optimizer',
+);
+
+/** source.json. */
+export const STORED_SOURCE = having(
+  options<ProgramSource>({
+    format: oneOf('autopar-source'),
+    model: text,
+    generated: text,
+    dims: record(integerFrom(0)),
+    globalBatch: orNull(integerFrom(0)),
+    randomWeights: orNull(integerFrom(0)),
+    constants: flag,
+    weights: texts,
+    training: STORED_TRAINING,
+    decisions: options<SourceDecisions>({
+      mode,
+      annotations: text,
+      config: text,
+      axes,
+      memoryBytes: amount,
+      searchMode,
+      solver,
+      proposals: options<ProposalRequest>({
+        ...simulating,
+        ...preferring,
+        loss: having(loss, 'kind'),
+        memory: amount,
+        objective: oneOf('time', 'memory'),
+        program: flag,
+        top: integerFrom(1),
+        timeLimit: amount,
+      }),
+    }),
+  }),
+  ...['format', 'model', 'dims', 'globalBatch', 'randomWeights', 'constants'],
+);
 
 /** Required options; `generate` can replace `model`. */
 export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {
