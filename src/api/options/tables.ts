@@ -387,7 +387,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {
   rehearse: ['directory'],
   exportWeights: ['output'],
   plot: ['runs'],
-  calibrate: ['files'],
+  calibrate: ['files', 'cluster'],
 };
 
 /** The verbs that have an option of this name. */
