@@ -296,6 +296,24 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     exit: 'input',
     says: /outside the program's folder/,
   },
+  'program.json names a segment as every object has it': {
+    harm: edited(program, (value) => {
+      const [first] = value.stages[0].phases.forward.filter(({ kind }: { kind: string }) => kind === 'compute');
+      first.segment = '__proto__';
+    }),
+    code: 'bad-program',
+    exit: 'input',
+    says: /segment __proto__ is not declared/,
+  },
+  'program.json says less of a segment than it makes': {
+    harm: edited(program, (value) => {
+      for (const segment of Object.values(value.stages[0].segments) as { types: { outputs: string[] } }[])
+        segment.types.outputs = [];
+    }),
+    code: 'bad-program',
+    exit: 'input',
+    says: /makes nothing, but .* is float32/,
+  },
   'a segment is a link to another place': {
     harm: linked(first('segments')),
     ...OUTSIDE,
