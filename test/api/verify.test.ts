@@ -45,7 +45,7 @@ for (const model of SHIPPED) {
   );
 }
 
-test('tensors that stages pass on are parts of a micro-batch, which are not compared with those of the whole batch', async (t) => {
+test('what stages pass on is a part of a micro-batch, not compared with a tensor of the whole batch', async (t) => {
   await inFolder(async (directory) => {
     const training = {
       loss: { kind: 'cross_entropy' },

@@ -11,8 +11,29 @@ import type { Program } from '../../program/program.js';
 import type { SearchMode, SolverName } from '../../search/search-mode.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planDigest, readPlan } from '../../strategy/plan-json.js';
-import { misfit } from '../options/kinds.js';
-import { STORED_SOURCE } from '../options/tables.js';
+import {
+  amount,
+  flag,
+  having,
+  integerFrom,
+  misfit,
+  oneOf,
+  options,
+  orNull,
+  record,
+  text,
+  texts,
+} from '../options/kinds.js';
+import {
+  axes,
+  loss,
+  mode,
+  preferring,
+  STORED_TRAINING,
+  searchMode,
+  simulating,
+  solver,
+} from '../options/step-kinds.js';
 import type { StepSearchOptions } from '../planning/search-step.js';
 import type { Training } from '../requests/training-request.js';
 
@@ -64,6 +85,40 @@ export type ProposalRequest = Omit<
   | 'deadline'
   | 'onProgress'
 >;
+
+const STORED_SOURCE = having(
+  options<ProgramSource>({
+    format: oneOf('autopar-source'),
+    model: text,
+    generated: text,
+    dims: record(integerFrom(0)),
+    globalBatch: orNull(integerFrom(0)),
+    randomWeights: orNull(integerFrom(0)),
+    constants: flag,
+    weights: texts,
+    training: STORED_TRAINING,
+    decisions: options<SourceDecisions>({
+      mode,
+      annotations: text,
+      config: text,
+      axes,
+      memoryBytes: amount,
+      searchMode,
+      solver,
+      proposals: options<ProposalRequest>({
+        ...simulating,
+        ...preferring,
+        loss: having(loss, 'kind'),
+        memory: amount,
+        objective: oneOf('time', 'memory'),
+        program: flag,
+        top: integerFrom(1),
+        timeLimit: amount,
+      }),
+    }),
+  }),
+  ...['format', 'model', 'dims', 'globalBatch', 'randomWeights', 'constants'],
+);
 
 /** Name of the file that holds the values to which inputs were fixed. */
 export const CONSTANTS_FILE = 'constants.npz';

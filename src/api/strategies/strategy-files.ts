@@ -21,7 +21,7 @@ import { type ImportedModel, type ImportOptions, importModel } from '../models/i
 import { inPrecision, loweredOfPlan } from '../models/inference-precision.js';
 import { importedFor, sharedIn, trainingForm } from '../models/training-form.js';
 import { misfit } from '../options/kinds.js';
-import { STORED_TRAINING } from '../options/tables.js';
+import { STORED_TRAINING } from '../options/step-kinds.js';
 import { CONSTANTS_FILE, type ProgramSource, readSource } from '../output/folder.js';
 import { PROPOSED_OPTIONS, type ProposedOption } from '../planning/proposals.js';
 import type { Training } from '../requests/training-request.js';
