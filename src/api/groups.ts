@@ -22,8 +22,11 @@ export interface ProcessGroups {
 /** Lists of more ranks than this are not useful, and take minutes to compute. */
 const MOST_RANKS = 2 ** 16;
 
-/** @throws AutoparError `bad-devices` (usage) for more ranks than can be listed. */
-function checkRanks({ pp, dp, sp, tp }: Degrees): void {
+/** @throws AutoparError (usage) `bad-degree`; `bad-devices` for more ranks than can be listed. */
+function checkRanks({ pp, dp, sp, tp, ep }: Degrees): void {
+  for (const [name, size] of Object.entries({ dp, tp, pp, sp, ep }))
+    if (!Number.isSafeInteger(size) || size < 1)
+      throw usageError('bad-degree', `${name} ${size} is not a positive whole number`, `give ${name} 1 or more ranks`);
   const ranks = pp * dp * sp * tp;
   if (ranks <= MOST_RANKS) return;
   throw usageError(
@@ -104,10 +107,10 @@ export function placeOf(
     { ...degrees, ...stages?.[Math.floor(rank / (deviceCount(meshOf(degrees, order)) / pp))] },
     order,
   );
-  if (rank >= deviceCount(mesh)) {
+  if (!Number.isSafeInteger(rank) || rank < 0 || rank >= deviceCount(mesh)) {
     throw badOption(
       `--rank ${rank}: there are ${deviceCount(mesh)} ranks, counted from 0`,
-      `give --rank a number of at most ${deviceCount(mesh) - 1}`,
+      `give --rank a whole number from 0 to ${deviceCount(mesh) - 1}`,
     );
   }
   return Object.fromEntries(AXIS_ORDER.map((axis) => [axis, indexOn(mesh, subAxesOf(mesh, [axis]), rank)]));

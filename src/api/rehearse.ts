@@ -6,9 +6,10 @@
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { emitProgram } from '../codegen/emit.js';
 import type { GeneratedProgram } from '../codegen/program-of.js';
-import { interruptible } from '../ir/interruption.js';
+import { interruptible, listening } from '../ir/interruption.js';
 import { checkStages } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { checkProgram } from '../program/check-program.js';
@@ -93,24 +94,32 @@ export async function rehearse(options: RehearseOptions, hooks: RehearsalHooks =
   const ended = new Promise<never>((_, reject) => {
     late.addEventListener('abort', () => reject(rehearsalOutOfTime(limits, doing)), { once: true });
   });
+  const work = rehearsed({ ...options, asked: options.signal, signal, onProgress }, limits, hooks);
   try {
-    return await Promise.race([rehearsed({ ...options, signal, onProgress }, limits, hooks), ended]);
+    return await Promise.race([work, ended]);
   } catch (error) {
+    // Ranks end and folders go before the error says so.
+    await Promise.race([work.catch(() => undefined), setTimeout(MOST_TIDYING, undefined, { ref: false })]);
     // Any step may notice first that the time is over.
     if (late.aborted && !options.signal?.aborted) throw rehearsalOutOfTime(limits, doing);
     throw error;
   }
 }
 
+/** Milliseconds after which work that does not notice the end of its time is no longer waited for. */
+const MOST_TIDYING = 10_000;
+
 /** The longest delay of a timer. */
 const MOST_MILLISECONDS = 2 ** 31 - 1;
 
+/** @param options.asked the caller's own signal; `signal` is aborted at the end of the time too */
 async function rehearsed(
-  options: RehearseOptions & Required<Pick<RehearseOptions, 'signal' | 'onProgress'>>,
+  options: RehearseOptions &
+    Required<Pick<RehearseOptions, 'signal' | 'onProgress'>> & { readonly asked: AbortSignal | undefined },
   limits: RehearsalLimits,
   hooks: RehearsalHooks,
 ): Promise<Rehearsal> {
-  const { directory, ranks = MOST_RANKS, seed = 0, signal, onProgress } = options;
+  const { directory, ranks = MOST_RANKS, seed = 0, asked, signal, onProgress } = options;
   const plan = await readPlan(path.join(directory, 'plan.json'));
   const source = await readSource(directory);
   onProgress('lowering the plan');
@@ -139,7 +148,8 @@ async function rehearsed(
   const flaw = checkProgram(program);
   const problems = [...ofStages, ...(flaw === null ? [] : [`the program of the rehearsal: ${flaw}`])];
   const request = { seed, progress: onProgress, signal, prepare: hooks.folder ?? (() => undefined) };
-  const verification = problems.length > 0 ? null : await run(small, lowered, { ...made, program }, request);
+  const verification =
+    problems.length > 0 ? null : await listening(asked, () => run(small, lowered, { ...made, program }, request));
   return {
     passed: verification?.passed === true && coverage.isEqual,
     ranks: small.ranks,

@@ -92,9 +92,9 @@ export function compile(options: CompileOptions): Promise<CompileResult> {
 
 /** Prices one choice of degrees, batches and savings. */
 export function simulate(options: SimulateOptions): Promise<Simulation> {
-  const loss = options.loss ?? options.training?.loss;
-  const { training: _, ...given } = { ...options, ...(loss === undefined ? {} : { loss }) };
   return checked('simulate', options, [], async () => {
+    const loss = options.loss ?? options.training?.loss;
+    const { training: _, ...given } = { ...options, ...(loss === undefined ? {} : { loss }) };
     refuseIdle(given, SIMULATE_IDLE);
     checkDegrees(given, ['dp', 'tp', 'pp', 'sp']);
     return alsoWritten(given, async () => (await import('./simulate.js')).simulate(given));

@@ -5,8 +5,7 @@
 import { createHash } from 'node:crypto';
 import { isFloating } from '../ir/dtype.js';
 import type { Graph } from '../ir/graph.js';
-import { isOnceAStep, passOf } from '../ir/graph.js';
-import { isAccumulator } from '../ir/ops/accumulate.js';
+import { passOf } from '../ir/graph.js';
 import { tableRows } from '../ir/table-rows.js';
 import { withoutUndefined } from '../ir/without-undefined.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
@@ -286,7 +285,7 @@ function tensorRecords(
       for (const name of [instruction.input, instruction.output]) names.add(name);
     if (instruction.kind === 'send' || instruction.kind === 'recv') names.add(instruction.tensor);
   }
-  const sourceOf = sources(graph, sharded);
+  const sourceOf = sources(graph, sharded, lifetimeOf);
   const outside = new Map([
     ...sharded.inputs.map(({ tensor, input }) => [tensor, input] as const),
     ...sharded.outputs.map(({ tensor, output }) => [tensor, output] as const),
@@ -311,22 +310,20 @@ function tensorRecords(
 /**
  * The graph's tensor that a tensor is a shard of: itself, or the operand of the collective that resharded it.
  */
-function sources(graph: Graph, { nodes, tensors, microBatches }: ShardedGraph): (name: string) => string | undefined {
+function sources(
+  graph: Graph,
+  { nodes, tensors, microBatches }: ShardedGraph,
+  lifetimeOf: StageWalk['lifetimeOf'],
+): (name: string) => string | undefined {
   const moved = new Map(nodes.flatMap((node) => (node.kind === 'compute' ? [] : [[node.output, node.input] as const])));
-  const inMicroBatch = new Set(
-    nodes.flatMap((node) => {
-      if (isOnceAStep(node.phase) || (node.kind === 'compute' && isAccumulator(node))) return [];
-      return node.kind === 'compute' ? node.outputs : [node.output];
-    }),
-  );
   return (name) => {
     let source: string | undefined = name;
     while (source !== undefined && !graph.tensors.has(source)) source = moved.get(source);
     if (source === undefined) return undefined;
     const isWhole = !graph.weights.has(source) && tensors.get(name)?.varying === undefined;
     if (!isWhole || microBatches === undefined) return isWhole ? source : undefined;
-    // A micro-batch's result is a part of the model's tensor, which has another shape; so is its input.
-    const isPart = inMicroBatch.has(name) || microBatches.cut.has(source) || source === microBatches.index;
+    // What a micro-batch makes or receives is a part of the model's tensor, which has another shape; so is its input.
+    const isPart = lifetimeOf(name) === 'micro' || microBatches.cut.has(source) || source === microBatches.index;
     return isPart ? undefined : source;
   };
 }

@@ -6,7 +6,7 @@ import { closedRecord } from '../ir/json-schema.js';
 import { MOST_DEVICES } from '../sharding-propagation/mesh.js';
 import { COLLECTIVE_KINDS, TOPOLOGIES, type Topology } from './levels.js';
 import type { MeasuredLayer } from './measured-layers/layer-factors.js';
-import type { QuantityKind } from './quantities.js';
+import { QUANTITY_RANGE, type QuantityKind } from './quantities.js';
 
 export type Quantity = number | string;
 
@@ -72,7 +72,8 @@ export const LEVEL_QUANTITIES = {
 const quantity = { type: ['number', 'string'] };
 const text = { type: 'string', minLength: 1 };
 const count = { type: 'integer', minimum: 1, maximum: MOST_DEVICES };
-const positive = { type: 'number', exclusiveMinimum: 0 };
+const amount = { type: 'number', minimum: 0, maximum: QUANTITY_RANGE.maximum };
+const positive = { type: 'number', ...QUANTITY_RANGE };
 
 const PEAKS = ['fp32', 'tf32', 'bf16', 'fp16', 'fp8', 'fp4', 'int8'];
 
@@ -97,24 +98,24 @@ const device = {
         {
           matmulCeiling: positive,
           vectorCeiling: positive,
-          halfDepth: { type: 'number', minimum: 0 },
+          halfDepth: amount,
           memory: closedRecord(
             {
               ceiling: positive,
-              halfBytes: { type: 'number', minimum: 0 },
+              halfBytes: amount,
               // Beyond 1 fewer bytes would take longer than more of them.
               power: { ...positive, maximum: 1 },
-              cacheBytes: { type: 'number', minimum: 0 },
-              cacheGain: { type: 'number', minimum: 1 },
+              cacheBytes: amount,
+              cacheGain: { ...amount, minimum: 1 },
             },
             ['ceiling', 'halfBytes', 'power'],
           ),
           packingBandwidth: positive,
           resultBandwidth: positive,
-          launchSeconds: { type: 'number', minimum: 0 },
-          segmentSeconds: { type: 'number', minimum: 0 },
-          tensorSeconds: { type: 'number', minimum: 0 },
-          collectiveSeconds: { type: 'number', minimum: 0 },
+          launchSeconds: amount,
+          segmentSeconds: amount,
+          tensorSeconds: amount,
+          collectiveSeconds: amount,
         },
         [],
       ),
@@ -126,8 +127,6 @@ const device = {
 
 /** Layers that equations are solved for together, whenever the file is read. */
 export const MOST_LAYERS = 500;
-
-const amount = { type: 'number', minimum: 0, maximum: 1e24 };
 
 const measuredLayer = closedRecord(
   {

@@ -34,15 +34,20 @@ const FORMS: Readonly<Record<QuantityKind, QuantityForm>> = {
   },
 };
 
-/** The value in bytes, bytes per second, seconds or FLOP per second; null where it is not such a quantity above zero. */
+/** Prices multiply and divide by quantities: within these bounds none becomes infinite or 0. */
+export const QUANTITY_RANGE = { minimum: 1e-36, maximum: 1e36 } as const;
+
+const isInRange = (value: number) => value >= QUANTITY_RANGE.minimum && value <= QUANTITY_RANGE.maximum;
+
+/** The value in bytes, bytes per second, seconds or FLOP per second; null where it is no such quantity, or out of range. */
 export function quantityOf(value: number | string, kind: QuantityKind): number | null {
-  if (typeof value === 'number') return Number.isFinite(value) && value > 0 ? value : null;
+  if (typeof value === 'number') return isInRange(value) ? value : null;
   const [, number = '', unit = ''] = /^\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(\S*)\s*$/i.exec(value) ?? [];
   const { pattern, factor } = FORMS[kind];
   const found = pattern.exec(unit.toLowerCase());
   const scale = unit === '' ? 1 : found ? factor(found[1] ?? '', found[2] ?? '') : undefined;
   const result = Number(number) * (scale ?? Number.NaN);
-  return number !== '' && Number.isFinite(result) && result > 0 ? result : null;
+  return number !== '' && isInRange(result) ? result : null;
 }
 
 /** An example of the form to write, for errors. */

@@ -87,7 +87,7 @@ function instructionProblem(
         if (found !== expected)
           return (
             `${instruction.label}: segment ${instruction.segment} ${role === 'outputs' ? 'makes' : 'reads'} ` +
-            `${expected}, but ${name} is ${found}`
+            `${expected ?? 'nothing'}, but ${name} is ${found ?? 'not declared'}`
           );
       }
     const problem = absenceProblem(stage, [...instruction.inputs, ...instruction.weights], instruction.outputs);

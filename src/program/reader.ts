@@ -64,6 +64,9 @@ export async function readProgram(dir: string): Promise<Program> {
     const first = validate.errors?.[0];
     throw badProgram(file, `${first?.instancePath || 'the whole'} ${first?.message ?? 'is malformed'}`);
   }
+  // A name that every object knows, such as __proto__, is none of the program's.
+  for (const { tensors, weights, segments, phases } of value.stages)
+    for (const named of [tensors, weights, segments, phases]) Object.setPrototypeOf(named, null);
   const flaw = checkProgram(value);
   if (flaw !== null) throw badProgram(file, flaw);
   return value;

@@ -31,7 +31,7 @@ export interface LaunchOptions {
 interface PendingCommand {
   readonly answers: Map<number, RankAnswer | null>;
   readonly resolve: (answers: readonly (RankAnswer | null)[]) => void;
-  readonly reject: (error: AutoparError) => void;
+  readonly reject: (error: unknown) => void;
 }
 
 /**
@@ -43,7 +43,7 @@ export class Ranks {
   private readonly workers: readonly Worker[];
   private readonly ends: readonly Promise<void>[];
   private command: PendingCommand | null = null;
-  private failure: AutoparError | null = null;
+  private failure: unknown = null;
   /** Settles when no thread is left; null while they are to run. */
   private ending: Promise<void> | null = null;
 
@@ -115,7 +115,14 @@ export class Ranks {
     const failed = (error: PlainError) => this.fail(rankFailure(this.program, this.setups, this.control, rank, error));
     worker.on('message', (message: RankMessage) => {
       if (message.kind === 'failed') return failed(message.error);
-      if (message.kind === 'loaded') this.options.onLoaded(rank, message.substitutes);
+      if (message.kind === 'loaded') {
+        try {
+          this.options.onLoaded(rank, message.substitutes);
+        } catch (error) {
+          // Whoever asked for the ranks gets the error of their callback.
+          return this.fail(error);
+        }
+      }
       const { command: question } = this;
       question?.answers.set(rank, message.kind === 'answer' ? message.answer : null);
       if (question?.answers.size === this.workers.length)
@@ -126,7 +133,7 @@ export class Ranks {
   }
 
   /** The first failure counts. The caller receives it when no rank is left. */
-  private fail(error: AutoparError): void {
+  private fail(error: unknown): void {
     if (this.failure) return;
     this.failure = error;
     this.control.stop();

@@ -45,6 +45,19 @@ for (const model of SHIPPED) {
   );
 }
 
+test('what stages pass on is a part of a micro-batch, not compared with a tensor of the whole batch', async (t) => {
+  await inFolder(async (directory) => {
+    const training = {
+      loss: { kind: 'cross_entropy' },
+      optimizer: { kind: 'sgd', learningRate: 1e-3 },
+      microBatches: 2,
+    } as const;
+    await compile({ model: path.join(models, 'gpt-tiny.onnx'), output: directory, degrees: { pp: 2 }, training });
+    const { passed, tensors = [] } = await verify({ directory, tensors: true });
+    t.true(passed, JSON.stringify(tensors.filter((tensor) => !tensor.passed)));
+  });
+});
+
 test('a weight shard that is wrong by a little is found', async (t) => {
   await inFolder(async (folder) => {
     const directory = path.join(folder, 'out');

@@ -211,6 +211,12 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     exit: 'input',
     says: /edited/,
   },
+  'source.json states a search that there is not': {
+    harm: edited(source, (value) => (value.decisions = { proposals: { precision: ['dp'] } })),
+    code: 'bad-source',
+    exit: 'input',
+    says: /edited: decisions\.proposals\.precision: expected one of "fp32".*found \["dp"\]/,
+  },
   'plan.json is gone': {
     harm: removed(plan),
     code: 'plan-missing',
@@ -289,6 +295,24 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     code: 'bad-program',
     exit: 'input',
     says: /outside the program's folder/,
+  },
+  'program.json names a segment as every object has it': {
+    harm: edited(program, (value) => {
+      const [first] = value.stages[0].phases.forward.filter(({ kind }: { kind: string }) => kind === 'compute');
+      first.segment = '__proto__';
+    }),
+    code: 'bad-program',
+    exit: 'input',
+    says: /segment __proto__ is not declared/,
+  },
+  'program.json says less of a segment than it makes': {
+    harm: edited(program, (value) => {
+      for (const segment of Object.values(value.stages[0].segments) as { types: { outputs: string[] } }[])
+        segment.types.outputs = [];
+    }),
+    code: 'bad-program',
+    exit: 'input',
+    says: /makes nothing, but .* is float32/,
   },
   'a segment is a link to another place': {
     harm: linked(first('segments')),

@@ -107,6 +107,32 @@ test.serial('command: SIGINT while planning and while running', async (t) => {
   }
 });
 
+test.serial('command: SIGINT while a program of its own runs in a temporary folder', async (t) => {
+  const folder = workplace(t);
+  const temporary = join(folder, 'temporary');
+  mkdirSync(temporary);
+  await compile({ model: mlp(folder), degrees: { tp: 2 }, output: join(folder, 'd') });
+  const before = listing(folder);
+  for (const words of [
+    ['rehearse', 'd'],
+    ['profile', '--quick', '-o', 'p.json'],
+  ]) {
+    const { code, stderr } = await autopar(words, {
+      cwd: folder,
+      env: { TMPDIR: temporary },
+      meanwhile: (kill) => {
+        const timer = setInterval(() => {
+          if (readdirSync(temporary).length === 0) return;
+          clearInterval(timer);
+          kill('SIGINT');
+        }, 5);
+      },
+    });
+    t.is(code, 130, stderr);
+    t.deepEqual(listing(folder), before, words.join(' '));
+  }
+});
+
 test.serial('Ctrl-C is seen between pieces of work that never wait', async (t) => {
   const folder = workplace(t);
   const generate = 'gpt:layers=2,hidden=32,heads=2,seq=16,vocab=64';

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { compile } from '../../src/api/compile.js';
-import { processGroups } from '../../src/api/groups.js';
+import { placeOf, processGroups } from '../../src/api/groups.js';
 import { constant } from '../../src/ir/ops/constants.js';
 import { writeNpy } from '../../src/program/arrays/npy.js';
 import { autopar } from '../cli/autopar.js';
@@ -203,6 +203,15 @@ test('a batch that no memory holds is planned, and not run', async (t) => {
   t.is((await autopar(words, { cwd: folder })).code, 0);
   const refusal = { code: 'machine-too-small', exit: 'backendAbsent', says: /more than the memory/ } as const;
   await refusedCommand(t, folder, ['run', 'd'], refusal);
+});
+
+test('groups of degrees, and places of ranks, that there cannot be', (t) => {
+  const degrees = { pp: 1, dp: 2, sp: 1, tp: 2, ep: 1 };
+  // @ts-expect-error degrees that are missing
+  t.throws(() => processGroups({ dp: 2, tp: 2 }), { code: 'bad-degree', message: /^pp undefined is not a positive/ });
+  t.throws(() => processGroups({ ...degrees, tp: 0.5 }), { code: 'bad-degree', message: /^tp 0\.5 is not a positive/ });
+  for (const rank of [-1, 1.5, 4, Number.NaN])
+    t.throws(() => placeOf(degrees, rank), { code: 'bad-option', message: /: there are 4 ranks, counted from 0/ });
 });
 
 test('groups of more ranks than can be listed', (t) => {

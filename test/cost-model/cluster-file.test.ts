@@ -169,7 +169,10 @@ const WRONG: readonly (readonly [string, number | undefined, RegExp, RegExp])[] 
   [RACKS.replace('name: rack', 'name: node'), 6, /levels\[1\] repeats the name "node"/, /its own name/],
   [RACKS.replace('latency: 10us', 'latency: .inf'), 6, /latency is not a finite number, where a number or text/, /./],
   [RACKS.replace('size: 8', 'size: 8, topology: torus, dimensions: 9'), 5, /9, where a number of at most 6 is/, /./],
-  [`${RACKS}nodes: [{count: 8, speed: 0}]\n`, 8, /speed is 0, where a number above 0 is expected/, /./],
+  [RACKS.replace('latency: 10us', 'latency: 1e300'), 6, /latency is 1e\+300, where a time such as 8us/, /./],
+  [RACKS.replace('bandwidth: 400Gbit/s', 'bandwidth: 1e-99GB/s'), 6, /"1e-99GB\/s", where a rate such as/, /./],
+  [`${RACKS}nodes: [{count: 8, speed: 1e-300}]\n`, 8, /speed is 1e-300, where a number of at least 1e-36/, /./],
+  [`${RACKS}nodes: [{count: 8, speed: 0}]\n`, 8, /speed is 0, where a number of at least 1e-36 is expected/, /./],
   ['version: 1\n  device: [', 1, /neither YAML nor JSON/, /./],
 ];
 

@@ -163,3 +163,12 @@ test.serial('closed, interrupted and failed sessions have no ranks left, and say
 function resources(): readonly string[] {
   return process.getActiveResourcesInfo().filter((kind) => kind === 'Worker' || kind === 'MessagePort');
 }
+
+test('an error of a callback while ranks load ends them and is the answer', async (t) => {
+  const dir = await tinyState();
+  const onLoaded = () => {
+    throw new Error('mine');
+  };
+  await t.throwsAsync(openSession(dir, { onLoaded }), { message: 'mine' });
+  await rm(dir, { recursive: true });
+});

@@ -65,6 +65,11 @@ export function either(one: OptionKind, other: OptionKind): OptionKind {
   };
 }
 
+/** Of the kind, or null. */
+export function orNull(kind: OptionKind): OptionKind {
+  return either(kind, { expected: 'null', holds: (value) => value === null });
+}
+
 /** An object of named values. */
 export function record(values: OptionKind): OptionKind {
   return {
@@ -76,6 +81,26 @@ export function record(values: OptionKind): OptionKind {
 /** An object with options of its own. */
 export function options<Options>(keys: KindsOf<Options>): OptionKind {
   return { ...object, keys };
+}
+
+/** The same kind, of objects that have these keys. */
+export function having(kind: OptionKind, ...names: readonly string[]): OptionKind {
+  return {
+    ...kind,
+    expected: `an object with ${names.join(', ')}`,
+    holds: (value) => kind.holds(value) && names.every((name) => Object.hasOwn(value as object, name)),
+  };
+}
+
+/** What is wrong with data that other versions may have written: keys without a kind are theirs. Null where nothing is. */
+export function misfit(value: unknown, kind: OptionKind, place: string): string | null {
+  if (!kind.holds(value)) return `${place}: expected ${kind.expected}, found ${shown(value)}`;
+  for (const [name, own] of Object.entries(kind.keys ?? {})) {
+    const given = (value as Readonly<Record<string, unknown>>)[name];
+    const wrong = given === undefined ? null : misfit(given, own, place === '' ? name : `${place}.${name}`);
+    if (wrong !== null) return wrong;
+  }
+  return null;
 }
 
 /**

@@ -3,27 +3,20 @@
  */
 
 import { TOKEN_TYPES } from '../../data/data-file.js';
-import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-names.js';
 import { SCHEDULE_KINDS } from '../../schedule/schedule.js';
-import { SEARCH_MODES, SOLVERS } from '../../search/search-mode.js';
 import { SP_METHODS, SP_ORDERS, TP_SEQUENCES } from '../../sharding-propagation/roles.js';
-import { GRADIENT_SYNCS, PREFERENCES } from '../../strategy/request.js';
+import { GRADIENT_SYNCS } from '../../strategy/request.js';
 import type { CalibrateOptions } from '../calibrate.js';
 import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../execution/backends.js';
 import type { ExportOptions } from '../export-weights.js';
 import type { InspectOptions } from '../inspect.js';
-import { DISPATCHES } from '../models/dispatch.js';
-import { GRADIENT_REDUCTIONS } from '../models/gradient-reduction.js';
 import type { ImportOptions } from '../models/import.js';
-import { BATCH_STATISTICS } from '../models/statistics-parts.js';
-import type { WriteModelOptions } from '../models/write-model.js';
 import type { EmitOptions } from '../output/emit.js';
 import type { PlotOptions } from '../plot.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
 import { OBJECTIVES } from '../requests/compile-options.js';
 import { TARGETS } from '../requests/targets.js';
-import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.js';
 import type { RunCompiledOptions } from '../run.js';
 import type { SimulateOptions } from '../simulate.js';
 import type { EvaluateOptions, TrainOptions } from '../train.js';
@@ -34,92 +27,37 @@ import {
   callback,
   either,
   flag,
-  integer,
   integerFrom,
   type KindsOf,
-  numbers,
   type OptionKind,
   object,
   oneOf,
   options,
+  orNull,
   record,
-  share,
   signal,
   text,
   texts,
 } from './kinds.js';
+import {
+  axes,
+  degrees,
+  importing,
+  mode,
+  parameters,
+  preferring,
+  reading,
+  recipe,
+  searchMode,
+  simulating,
+  solver,
+  training,
+  writing,
+} from './step-kinds.js';
 
-/** Options of importing that models from the command line take. */
-const reading = {
-  dims: record(integerFrom(1)),
-  shapes: record(numbers),
-  globalBatch: integerFrom(1),
-  constants: record(object),
-  weights: texts,
-  dispatch: oneOf(...DISPATCHES),
-  capacityFactor: amount,
-};
-const importing = {
-  ...reading,
-  blocks: flag,
-  sharesSequence: flag,
-  sharesExperts: flag,
-  stacksExperts: flag,
-  forTraining: flag,
-  keepsParameters: flag,
-} satisfies KindsOf<ImportOptions>;
-const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
 const resources = { memory: integerFrom(1), offloadDir: text, onSubstitutes: callback };
 const samples = { data: texts, tokenType: oneOf(...TOKEN_TYPES) };
-const preferring = { prefer: oneOf(...PREFERENCES), headroom: share };
-const degree = integerFrom(1);
-const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
-
-const loss = options<Training['loss']>({
-  kind: oneOf(...LOSSES),
-  output: text,
-  ignoreIndex: integer,
-  classWeights: numbers,
-  labelSmoothing: amount,
-  moeBalance: amount,
-});
-
-const recipe = oneOf('fp32', 'fp16', 'bf16');
-
-const training = options<Training>({
-  loss,
-  optimizer: options<Training['optimizer']>({
-    kind: oneOf(...OPTIMIZERS),
-    learningRate: amount,
-    momentum: amount,
-    nesterov: flag,
-    betas: numbers,
-    epsilon: amount,
-    weightDecay: amount,
-    clipNorm: amount,
-    schedule: options<NonNullable<Training['optimizer']['schedule']>>({
-      warmup: integerFrom(1),
-      shape: oneOf('constant', 'linear', 'cosine'),
-      total: integerFrom(1),
-      floor: amount,
-    }),
-  }),
-  decayed: texts,
-  undecayed: texts,
-  precision: recipe,
-  lossScale: either(amount, oneOf('dynamic')),
-  gradientReduction: oneOf(...GRADIENT_REDUCTIONS),
-  microBatches: integerFrom(1),
-  isHeldInFloat32: flag,
-  lossAlone: flag,
-  trainMode: oneOf('training', 'as-exported'),
-  batchStatistics: oneOf(...BATCH_STATISTICS),
-  shards: integerFrom(1),
-  freezeBatchStatistics: flag,
-  dropoutSeed: integerFrom(0),
-  ...parameters,
-});
 
 const planning = {
   devices: integerFrom(1),
@@ -142,49 +80,18 @@ const planning = {
   bucketMembers: integerFrom(1),
   interleave: oneOf(1, 2),
   ...preferring,
-  mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
+  mode,
   annotations: object,
   config: object,
   memory: integerFrom(1),
-  axes: oneOf('roles', 'free'),
+  axes,
   complete: oneOf('search', 'propagate'),
-  searchMode: oneOf(...SEARCH_MODES),
-  solver: oneOf(...SOLVERS),
+  searchMode,
+  solver,
   timeLimit: amount,
   top: integerFrom(1),
   ...watched,
 } satisfies KindsOf<PlanningOptions>;
-
-const writing = { writeModel: text, force: flag } satisfies KindsOf<WriteModelOptions>;
-
-const simulating = {
-  ...importing,
-  ...degrees,
-  model: text,
-  generate: text,
-  ...writing,
-  cluster: text,
-  devices: integerFrom(1),
-  memory: integerFrom(1),
-  loss,
-  training: options<NonNullable<SimulateOptions['training']>>({ loss }),
-  microBatch: integerFrom(1),
-  microBatches: integerFrom(1),
-  meshOrder: texts,
-  tpSequence: oneOf(...TP_SEQUENCES),
-  zero: oneOf(0, 1, 2, 3),
-  recompute: oneOf(...LAYER_RECOMPUTE_KINDS),
-  schedule: oneOf(...SCHEDULE_KINDS),
-  virtualStages: integerFrom(1),
-  stages: text,
-  offload: oneOf('none', 'optimizer', 'activations', 'all'),
-  precision: oneOf('fp32', 'bf16', 'fp16', 'fp8', 'fp4'),
-  software: oneOf('megatron', 'megatron-core', 'eager', 'compiled'),
-  gradientBytes: oneOf(2, 4),
-  attention: oneOf('fused', 'portable', 'parts'),
-  signal,
-  trace: text,
-} satisfies KindsOf<SimulateOptions>;
 
 interface OptionTables {
   readonly importModel: KindsOf<ImportOptions>;
@@ -225,7 +132,7 @@ export const TABLES: OptionTables = {
     planOnly: flag,
     target: oneOf(...TARGETS),
     generated: text,
-    randomWeights: either(integerFrom(0), { expected: 'null', holds: (value) => value === null }),
+    randomWeights: orNull(integerFrom(0)),
     constants: record(object),
     weights: texts,
     training,
@@ -328,7 +235,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {
   rehearse: ['directory'],
   exportWeights: ['output'],
   plot: ['runs'],
-  calibrate: ['files'],
+  calibrate: ['files', 'cluster'],
 };
 
 /** The verbs that have an option of this name. */

@@ -11,8 +11,31 @@ import type { Program } from '../../program/program.js';
 import type { SearchMode, SolverName } from '../../search/search-mode.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planDigest, readPlan } from '../../strategy/plan-json.js';
+import {
+  amount,
+  flag,
+  having,
+  integerFrom,
+  misfit,
+  oneOf,
+  options,
+  orNull,
+  record,
+  text,
+  texts,
+} from '../options/kinds.js';
+import {
+  axes,
+  loss,
+  mode,
+  preferring,
+  STORED_TRAINING,
+  searchMode,
+  simulating,
+  solver,
+} from '../options/step-kinds.js';
 import type { StepSearchOptions } from '../planning/search-step.js';
-import { LOSSES, OPTIMIZERS, type Training } from '../requests/training-request.js';
+import type { Training } from '../requests/training-request.js';
 
 export interface ProgramSource {
   readonly format: 'autopar-source';
@@ -62,6 +85,40 @@ export type ProposalRequest = Omit<
   | 'deadline'
   | 'onProgress'
 >;
+
+const STORED_SOURCE = having(
+  options<ProgramSource>({
+    format: oneOf('autopar-source'),
+    model: text,
+    generated: text,
+    dims: record(integerFrom(0)),
+    globalBatch: orNull(integerFrom(0)),
+    randomWeights: orNull(integerFrom(0)),
+    constants: flag,
+    weights: texts,
+    training: STORED_TRAINING,
+    decisions: options<SourceDecisions>({
+      mode,
+      annotations: text,
+      config: text,
+      axes,
+      memoryBytes: amount,
+      searchMode,
+      solver,
+      proposals: options<ProposalRequest>({
+        ...simulating,
+        ...preferring,
+        loss: having(loss, 'kind'),
+        memory: amount,
+        objective: oneOf('time', 'memory'),
+        program: flag,
+        top: integerFrom(1),
+        timeLimit: amount,
+      }),
+    }),
+  }),
+  ...['format', 'model', 'dims', 'globalBatch', 'randomWeights', 'constants'],
+);
 
 /** Name of the file that holds the values to which inputs were fixed. */
 export const CONSTANTS_FILE = 'constants.npz';
@@ -185,55 +242,22 @@ export async function readSource(folder: string): Promise<ProgramSource> {
       'Write one with: autopar compile MODEL -o DIR',
     );
   });
-  try {
-    const source: unknown = JSON.parse(text);
-    if (isSource(source)) return source;
-  } catch {
-    // Falls through to the one message for a truncated or edited file.
-  }
+  const source = parsed(text);
+  const wrong = source === undefined ? 'it is not JSON' : misfit(source, STORED_SOURCE, '');
+  if (wrong === null) return source as ProgramSource;
   throw new AutoparError(
     'bad-source',
     'input',
-    'source.json is truncated or was edited',
+    `source.json is truncated or was edited: ${wrong.replace(/^: /, '')}`,
     { file },
     'Compile the model again.',
   );
 }
 
-function isSource(value: unknown): value is ProgramSource {
-  if (typeof value !== 'object' || value === null) return false;
-  const { format, model, generated, dims, globalBatch, randomWeights, constants, weights, training, decisions } =
-    value as Partial<Record<keyof ProgramSource, unknown>>;
-  const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
-  return (
-    format === 'autopar-source' &&
-    typeof model === 'string' &&
-    (generated === undefined || typeof generated === 'string') &&
-    typeof dims === 'object' &&
-    dims !== null &&
-    Object.values(dims).every(whole) &&
-    (globalBatch === null || whole(globalBatch)) &&
-    (randomWeights === null || whole(randomWeights)) &&
-    typeof constants === 'boolean' &&
-    (weights === undefined || (Array.isArray(weights) && weights.every((glob) => typeof glob === 'string'))) &&
-    (training === undefined || isTraining(training)) &&
-    (decisions === undefined || isDecisions(decisions))
-  );
-}
-
-/** Whether a record states a loss and an optimizer; `checkTraining` checks it for contradictions. */
-export function isTraining(value: unknown): value is Training {
-  const named = (part: unknown, kinds: readonly string[]) =>
-    typeof part === 'object' && part !== null && 'kind' in part && kinds.includes(String(part.kind));
-  if (typeof value !== 'object' || value === null) return false;
-  const { loss, optimizer } = value as Partial<Record<keyof Training, unknown>>;
-  return named(loss, LOSSES) && named(optimizer, OPTIMIZERS);
-}
-
-function isDecisions(value: unknown): value is SourceDecisions {
-  if (typeof value !== 'object' || value === null) return false;
-  const { memoryBytes, proposals = {}, ...texts } = value as Readonly<Record<string, unknown>>;
-  const isSize = memoryBytes === undefined || (typeof memoryBytes === 'number' && memoryBytes >= 0);
-  const isRequest = typeof proposals === 'object' && proposals !== null;
-  return isSize && isRequest && Object.values(texts).every((text) => typeof text === 'string');
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }

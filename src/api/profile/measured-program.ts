@@ -8,6 +8,7 @@ import type { MeasuredSubject } from '../../cost-model/fit-profile.js';
 import type { CollectiveKind } from '../../cost-model/levels.js';
 import { onnxOfDtype } from '../../ir/dtype.js';
 import type { ConstantTensor } from '../../ir/graph.js';
+import { listening } from '../../ir/interruption.js';
 import { encodeModel, type NodeProto, type ValueInfoProto } from '../../ir/onnx/schema.js';
 import { describeSegments, type SegmentOutline, type StageOutline } from '../../program/describe-segments.js';
 import {
@@ -33,11 +34,20 @@ export interface Timing {
  * outnumber the cores, the wall time counts, since the measurement is about ranks that share cores.
  * @throws AutoparError as `runProgram`
  */
-export async function measure(
+export function measure(
+  subject: MeasuredSubject,
+  ranks: number,
+  timing: Timing,
+  signal?: AbortSignal,
+): Promise<number> {
+  return listening(signal, () => measured(subject, ranks, timing, signal));
+}
+
+async function measured(
   subject: MeasuredSubject,
   ranks: number,
   { repeats, steps }: Timing,
-  signal?: AbortSignal,
+  signal: AbortSignal | undefined,
 ): Promise<number> {
   const folder = await mkdtemp(path.join(tmpdir(), 'autopar-profile-'));
   try {

@@ -9,8 +9,12 @@ import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
 import type { ClusterDescription, DeviceDescription } from '../../cost-model/cluster-schema.js';
 import type { Crowded, FittedProfile, Measurement } from '../../cost-model/fit-profile.js';
+import { QUANTITY_RANGE } from '../../cost-model/quantities.js';
 import { AutoparError } from '../../ir/error.js';
+import { listOf, mapOf, record } from '../../ir/json-schema.js';
+import { schemaCheck } from '../../ir/schema-check.js';
 import { cannotWrite, makeParents, writeJsonAtomic } from '../../program/atomic.js';
+import { schemaFault } from '../../sharding-propagation/annotations/schema-errors.js';
 import { readYaml } from '../../sharding-propagation/annotations/yaml-source.js';
 import { busyRanks } from './sweep.js';
 
@@ -36,6 +40,32 @@ export interface MachineProfile {
   readonly errors: FittedProfile['errors'];
   readonly measured: readonly Measurement[];
 }
+
+const positive = { type: 'number', ...QUANTITY_RANGE };
+const text = { type: 'string' };
+
+/** What is read of a profile; `measured` and `errors` are for people. The cluster's form is checked as that of other files. */
+const profileCheck = schemaCheck<MachineProfile>(
+  {
+    type: 'object',
+    properties: {
+      machine: record({ processor: text, cores: positive, memoryBytes: positive, system: text }),
+      cluster: {
+        type: 'object',
+        properties: { device: { type: 'object' }, levels: { ...listOf({}), minItems: 1, maxItems: 1 } },
+        required: ['device', 'levels'],
+      },
+      alone: record({ compute: positive, memory: positive }),
+      crowded: record({
+        ...{ ranks: positive, speed: positive, memorySpeed: positive, latency: positive },
+        collectiveSeconds: { ...positive, minimum: 0 },
+        busBandwidth: mapOf(positive),
+      }),
+    },
+    required: ['machine', 'cluster', 'alone', 'crowded'],
+  },
+  { allErrors: true, verbose: true },
+);
 
 /** The properties of this machine. */
 export function thisMachine(): Machine {
@@ -89,23 +119,21 @@ export async function isProfile(file: string): Promise<boolean> {
  * @throws AutoparError (input) `bad-profile` for a file that is not a profile, `profile-of-another-machine`
  */
 export async function readProfile(file: string, machine: Machine = thisMachine()): Promise<(ranks: number) => Cluster> {
-  const { value } = await readYaml(file);
-  const profile = value as Partial<MachineProfile> | null;
-  if (
-    profile?.format !== 'autopar-profile' ||
-    profile.version !== PROFILE_VERSION ||
-    !profile.machine ||
-    !profile.cluster ||
-    !profile.alone ||
-    !profile.crowded
-  )
+  const { value, lineOf } = await readYaml(file);
+  const validate = profileCheck();
+  const profile = value as MachineProfile | null;
+  const isOther = profile?.format !== 'autopar-profile' || profile.version !== PROFILE_VERSION;
+  if (isOther || !validate(value)) {
+    const fault = isOther ? null : schemaFault(validate.errors ?? [], lineOf);
+    const line = fault && lineOf(fault.path);
     throw new AutoparError(
       'bad-profile',
       'input',
-      'the file is not a profile of this version of autopar',
-      { file },
+      fault ? `the profile was edited: ${fault.sentence}` : 'the file is not a profile of this version of autopar',
+      { file, ...(line ? { line } : {}) },
       AGAIN,
     );
+  }
   const differences = machineDifferences(profile.machine, machine);
   if (differences.length > 0)
     throw new AutoparError(

@@ -20,7 +20,9 @@ import { dispatchOf } from '../models/dispatch.js';
 import { type ImportedModel, type ImportOptions, importModel } from '../models/import.js';
 import { inPrecision, loweredOfPlan } from '../models/inference-precision.js';
 import { importedFor, sharedIn, trainingForm } from '../models/training-form.js';
-import { CONSTANTS_FILE, isTraining, type ProgramSource, readSource } from '../output/folder.js';
+import { misfit } from '../options/kinds.js';
+import { STORED_TRAINING } from '../options/step-kinds.js';
+import { CONSTANTS_FILE, type ProgramSource, readSource } from '../output/folder.js';
 import { PROPOSED_OPTIONS, type ProposedOption } from '../planning/proposals.js';
 import type { Training } from '../requests/training-request.js';
 
@@ -127,7 +129,7 @@ const NOTHING_ELSE = { randomWeights: null, constants: false } as const;
 export async function trainingOfPlan(read: StrategyFile): Promise<Training | undefined> {
   if (read.form === 'plan') return (await sourceBeside(read))?.source.training;
   const said = read.form === 'onnx' ? trainingInModel(read.model) : undefined;
-  return isTraining(said) ? said : undefined;
+  return misfit(said, STORED_TRAINING, 'training') === null ? (said as Training) : undefined;
 }
 
 /** The error for a missing source.json: it states the loss and optimizer from which a training step is built. */

@@ -9,6 +9,7 @@
 import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { type DType, isFloating } from '../../ir/dtype.js';
 import { type ConstantTensor, elementCount, typeOf } from '../../ir/graph.js';
+import { interruptible, listening } from '../../ir/interruption.js';
 import { isStateWeight } from '../../ir/passes/state-weights.js';
 import type { Program } from '../../program/program.js';
 import { runProgram } from '../../runtime/run-program.js';
@@ -120,9 +121,11 @@ export async function compareSteps(task: TrainingToVerify): Promise<ComparedStep
       task.onProgress(`step ${step} of the model`);
       const before = { ...first, ...fitting(whole, ran.before) };
       const handedIn = valuesOf(whole, gradients, ran, before);
+      await interruptible(task.signal);
       const expected = await reference.run(task.inputs, before, handedIn);
       const probes: Probe[] = [];
       for (let seed = 1; seed <= PROBES; seed++) {
+        await interruptible(task.signal);
         const state = perturbedState(whole, before, unit, seed);
         const results = await reference.run(perturbed(task.inputs, unit, seed), state, perturbed(handedIn, 0, seed));
         probes.push({ before: state, results });
@@ -219,13 +222,14 @@ async function programStep(task: TrainingToVerify, places: readonly StepTensor[]
   const pairs = task.program.state ?? [];
   const read = places.flatMap(({ tensors, sumOf }) => sumOf ?? tensors);
   const collect = [...read, ...pairs.flatMap(({ from, to }) => [from, to])];
-  const { outputs, tensors } = await runProgram(task.directory, task.inputs, {
+  const options = {
     program: task.program,
     steps,
     collect: [...new Set(collect)],
     ...task.resources,
     ...(task.signal ? { signal: task.signal } : {}),
-  });
+  };
+  const { outputs, tensors } = await listening(task.signal, () => runProgram(task.directory, task.inputs, options));
   const state = (end: 'from' | 'to') =>
     Object.fromEntries(
       pairs.flatMap((pair) => (tensors[pair[end]] ? [[pair.to, tensors[pair[end]]]] : [])) as [

@@ -8,7 +8,7 @@ import { inJavaScript } from '../../../src/api/options/in-javascript.js';
 import { failureOf } from '../../../src/cli/failure.js';
 import { AutoparError } from '../../../src/ir/error.js';
 
-const { compile, importModel, inspect, plan, profile, run, simulate, verify } = autopar;
+const { calibrate, compile, importModel, inspect, plan, profile, run, simulate, verify } = autopar;
 const model = fileURLToPath(new URL('../../../../models/mlp.onnx', import.meta.url));
 const output = async () => path.join(await mkdtemp(path.join(tmpdir(), 'autopar-verbs-')), 'out');
 const optimizer = { kind: 'adamw', learningRate: 1e-3 } as const;
@@ -35,6 +35,17 @@ test('degrees are options of their own; the older spelling is the same', async (
 });
 
 // Options that the types refuse are refused from JavaScript, too.
+test('options that are none, and a cluster that is missing', async (t) => {
+  // @ts-expect-error no options
+  t.regex(await refusal(t, simulate(), 'bad-option'), /simulate\(\): expected an object of options/);
+  // @ts-expect-error no cluster
+  t.regex(await refusal(t, calibrate({ files: ['runs.csv'] }), 'missing-argument'), /needs the option cluster/);
+  t.regex(
+    await refusal(t, simulate({ model, meshOrder: ['dp', 'tp'] }), 'bad-option'),
+    /meshOrder: expected an array of/,
+  );
+});
+
 test('unknown options: the nearest is offered, or where the option belongs', async (t) => {
   // @ts-expect-error no such option
   t.regex(await refusal(t, compile({ model, dpp: 2 }), 'unknown-option'), /'dpp' of compile\(\)\ndid you mean dp\?/);

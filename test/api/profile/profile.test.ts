@@ -124,6 +124,17 @@ test('a profile of another machine is refused by what differs; damaged ones by n
   const torn = join(folder, 'torn.json');
   writeFileSync(torn, readFileSync(file, 'utf8').slice(0, 200));
   await t.throwsAsync(clusterSources(torn), { code: 'bad-yaml' });
+  const edits: readonly (readonly [string, string, RegExp])[] = [
+    ['"compute": ', '"compute": -', /the profile was edited: alone\.compute is -/],
+    ['"memorySpeed"', '"x"', /edited: crowded (has no key 'x'|lacks the key 'memorySpeed')/],
+    ['"cores": ', '"cores": "9", "x": ', /edited: machine/],
+    ['"levels": [', '"levels": [{}, ', /edited: cluster\.levels is/],
+  ];
+  for (const [from, to, message] of edits) {
+    const edited = join(folder, 'edited.json');
+    writeFileSync(edited, readFileSync(file, 'utf8').replace(from, to));
+    await t.throwsAsync(clusterSources(edited), { code: 'bad-profile', message });
+  }
   const unwritable = profile({ output: join(file, 'below'), quick: true, measure: fakeClock });
   t.like(await t.throwsAsync(unwritable), { exit: 'cannotWrite' });
 });

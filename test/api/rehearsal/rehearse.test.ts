@@ -1,7 +1,7 @@
 /**
  * @file rehearse: plans for clusters run at reduced sizes, compute what one rank does, and are covered.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { rehearse } from '../../../src/api/rehearse.js';
@@ -169,6 +169,19 @@ test('what does not fit in memory or time ends with the figure', async (t) => {
   const slow = await t.throwsAsync(rehearse({ directory, timeLimit: 0.001 }));
   t.like(slow, { code: 'rehearsal-too-large', exit: 'noPlan' });
   t.regex(slow?.message ?? '', /0\.001 s/);
+});
+
+test('a rehearsal whose time is over leaves no folder behind', async (t) => {
+  const directory = await planned(t, { file: 'models/mlp.onnx', degrees: { tp: 2 }, cluster: '1x2:h100-sxm-80' });
+  const timeLimit = 5;
+  const over = performance.now() + 1000 * timeLimit;
+  let made = '';
+  const folder = (place: string) => {
+    made = place;
+    while (performance.now() < over) Math.random();
+  };
+  await t.throwsAsync(rehearse({ directory, timeLimit }, { folder }), { code: 'rehearsal-too-large' });
+  t.false(made !== '' && existsSync(made), made);
 });
 
 test('folders without entries of operators, and folders that are none, are refused', async (t) => {
