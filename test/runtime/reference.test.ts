@@ -35,6 +35,28 @@ test('a quantised model that ONNX Runtime makes invalid by its optimisations run
   t.deepEqual(floats(y), [-0, -1, -2, 3]);
 });
 
+test('a transpose that is an output as well as an operand of a sum of products is written', async (t) => {
+  const product = model({
+    node: [
+      node('Transpose', ['a'], ['turned'], { perm: [1, 0] }),
+      node('Transpose', ['w'], ['u'], { perm: [1, 0] }),
+      node('MatMul', ['turned', 'u'], ['product']),
+      node('Add', ['product', 'bias'], ['y']),
+    ],
+    input: [value('a', [2, 2]), value('w', [2, 2]), value('bias', [2])],
+    output: [value('turned', [2, 2]), value('y', [2, 2])],
+  });
+  const inputs = { a: float32([1, 2, 3, 4], [2, 2]), w: float32([1, 0, 1, 1], [2, 2]), bias: float32([10, 20], [2]) };
+  const { turned, y } = await runOnnx(await saved(product), inputs);
+  t.deepEqual(
+    [floats(turned), floats(y)],
+    [
+      [1, 3, 2, 4],
+      [11, 24, 12, 26],
+    ],
+  );
+});
+
 test('what ONNX Runtime refuses is said with its words', async (t) => {
   const missing = await t.throwsAsync(runOnnx(relu, {}), { instanceOf: AutoparError });
   t.deepEqual([missing?.code, missing?.exit], ['reference-failed', 'input']);
