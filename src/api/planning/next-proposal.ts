@@ -41,7 +41,11 @@ export function mayBeFaster(proposal: PricedConfiguration, lowered: readonly Fit
  * Whether the search of dp and tp alone covers all that a proposal asks for, and fits.
  * @param isOpen its ZeRO level is left to the search of operators, as that of `alone`
  */
-export function isSearched({ configuration }: PricedConfiguration, alone: FittingPlan | null, isOpen: boolean): boolean {
+export function isSearched(
+  { configuration }: PricedConfiguration,
+  alone: FittingPlan | null,
+  isOpen: boolean,
+): boolean {
   const { degrees, recompute, offload = 'none', zero } = configuration;
   const { plan: known, found } = alone?.planned ?? {};
   const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
