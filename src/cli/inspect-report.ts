@@ -208,7 +208,8 @@ function decisionLines({ parameters: { decisions, parameters } }: Inspection, al
 }
 
 function sharedText(parameter: InspectedParameter | undefined): string {
-  const modules = new Set(parameter?.places.map(({ module }) => module.at(-1) ?? '') ?? []);
+  // Iterations of a loop are one of its places.
+  const modules = new Set(parameter?.places.map(({ module }) => (module.at(-1) ?? '').replace(/#\d+$/, '')) ?? []);
   const named = [...modules].filter((module) => module !== '');
   return named.length > 0 ? `used in ${named.join(', ')}` : 'used in several places';
 }

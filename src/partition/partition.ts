@@ -69,6 +69,8 @@ class Partitioning {
   private readonly originals: ReadonlyMap<string, readonly Node[]>;
   /** By result of an operator: when it is whole. */
   private readonly phases: ReadonlyMap<string | null, Phase>;
+  /** Names of operators whose results gradients of activations wait for. */
+  private readonly awaited: ReadonlySet<string>;
 
   constructor(
     private readonly graph: Graph,
@@ -81,6 +83,7 @@ class Partitioning {
         node.outputs.map((output) => [output, isAccumulator(node) ? 'update' : node.phase] as const),
       ),
     );
+    this.awaited = new Set(graph.nodes.flatMap(({ name, phase }) => (phase === 'backward-input' ? [name] : [])));
     const originals = new Map<string, Node[]>();
     for (const node of graph.nodes) {
       const name = node.phase === 'recompute' ? node.forward : node.forward === null ? node.name : null;
@@ -215,10 +218,16 @@ class Partitioning {
     const served = this.isGatheredAgain(reshard, tensor, asked) ? this.servedAgain : this.served;
     const known = served.get(reshard);
     if (known !== undefined) return known;
-    const origin = reshard.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : asked;
+    const origin = reshard.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : this.originFor(reshard, asked);
     const result = this.reshard(tensor, reshard.layout, this.unused(`${tensor}@resharded`), origin);
     served.set(reshard, result);
     return result;
+  }
+
+  /** Gradients of weights may wait for others, but not with what those others read too. */
+  private originFor({ readers }: SharedReshard, asked: NodeOrigin): NodeOrigin {
+    if (asked.phase !== 'backward-weight') return asked;
+    return readers.some(({ name }) => this.awaited.has(name)) ? { ...asked, phase: 'backward-input' } : asked;
   }
 
   /** Whether the backward needs more of a tensor than the shard that the forward stores. */

@@ -11,7 +11,7 @@ import { AutoparError, type ConstantTensor, type DType } from '../program/values
 import { BACKENDS, type Backend, type BackendTraits, type SegmentSource } from './backend.js';
 import { type Complaint, complaintOf, meantBy, withoutKernel } from './no-kernel.js';
 import { EQUAL_OPSETS, withOpset } from './opset.js';
-import { loadOrt, type OrtModule, sessionOptions } from './ort.js';
+import { loadOrt, type OrtModule, SOUND_OPTIMISATIONS, sessionOptions } from './ort.js';
 
 /**
  * Loads onnxruntime-node.
@@ -98,7 +98,7 @@ function halfArray(patterns: Uint16Array): ArrayBufferView {
  * Every session has threads of its own, and a rank has many sessions: threads that spin after their work would take the
  * cores from those that have some.
  */
-const SLEEPING_THREADS = { extra: { session: { intra_op: { allow_spinning: '0' } } } };
+const SLEEPING_THREADS = { extra: { ...SOUND_OPTIMISATIONS, session: { intra_op: { allow_spinning: '0' } } } };
 
 async function createSession(
   owner: SessionOwner,
@@ -150,7 +150,7 @@ function onProvider(
   { mayUseHost = false }: SegmentSource,
 ): Partial<Ort.InferenceSession.SessionOptions> {
   const executionProviders = [name === 'cuda' ? { name, deviceId } : { name }];
-  const extra = { session: { disable_cpu_ep_fallback: explain || mayUseHost ? '0' : '1' } };
+  const extra = { ...SOUND_OPTIMISATIONS, session: { disable_cpu_ep_fallback: explain || mayUseHost ? '0' : '1' } };
   return { executionProviders, extra, logSeverityLevel: explain ? 0 : 4 };
 }
 

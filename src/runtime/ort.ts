@@ -39,7 +39,13 @@ export async function loadOrt(load: () => Promise<OrtModule> = () => import('onn
   return ort;
 }
 
-/** How every CPU session is made: one thread pool of `threads`, operators in order, all optimisations, errors logged only. */
+/**
+ * Where both operands of a MatMul before an Add are transposed, GemmTransposeFusion drops a Transpose whose result is an output of
+ * the model as well: the output is never written (ONNX Runtime 1.30).
+ */
+export const SOUND_OPTIMISATIONS = { optimization: { disable_specified_optimizers: 'GemmTransposeFusion' } };
+
+/** How every CPU session is made: one thread pool of `threads`, operators in order, sound optimisations, errors logged only. */
 export function sessionOptions(threads: number): Ort.InferenceSession.SessionOptions {
   return {
     executionProviders: ['cpu'],
@@ -47,6 +53,7 @@ export function sessionOptions(threads: number): Ort.InferenceSession.SessionOpt
     interOpNumThreads: 1,
     executionMode: 'sequential',
     graphOptimizationLevel: 'all',
+    extra: SOUND_OPTIMISATIONS,
     logSeverityLevel: 3,
   };
 }

@@ -1,6 +1,7 @@
 /**
  * @file The unsharded model on plain ONNX Runtime: the reference for a sharded program.
  */
+import type * as Ort from 'onnxruntime-node';
 import type { ProgramNode } from '../program/program.js';
 import { AutoparError, type ConstantTensor } from '../program/values.js';
 import { type Complaint, complaintOf, withoutKernel } from './no-kernel.js';
@@ -33,10 +34,17 @@ export async function openOnnx(model: string | Uint8Array, options: ReferenceOpt
   const plain = options.optimised === false ? ({ graphOptimizationLevel: 'disabled' } as const) : {};
   const settings = { ...sessionOptions(options.threads ?? 1), ...plain };
   const where = typeof model === 'string' ? { file: model } : {};
-  const session = await attempt(where, options, () =>
+  const create = (more: Ort.InferenceSession.SessionOptions = {}) =>
     typeof model === 'string'
-      ? ort.InferenceSession.create(model, settings)
-      : ort.InferenceSession.create(model, settings),
+      ? ort.InferenceSession.create(model, { ...settings, ...more })
+      : ort.InferenceSession.create(model, { ...settings, ...more });
+  const session = await attempt(where, options, () =>
+    create().catch((error: unknown) =>
+      // ONNX Runtime's optimisations make some quantised models invalid that it runs as they are.
+      create({ graphOptimizationLevel: 'disabled' }).catch(() => {
+        throw error;
+      }),
+    ),
   );
   return {
     run: (inputs) =>

@@ -218,7 +218,15 @@ test('a node that picks fixed positions along the batch is refused: they may be 
     initializer: [tensor('i', [2], [1, 0], 'int64')],
   });
   t.true(error instanceof AutoparError);
-  t.regex(String(error), /node 'pick' \(Gather\): it picks fixed positions along dimension 0/);
+  t.regex(String(error), /node 'pick' \(Gather\): it picks or writes fixed positions along dimension 0/);
+});
+
+test('a node that writes fixed positions along the batch is refused: they may not be there', async (t) => {
+  const error = await resized([node('ScatterND', ['x', 'i', 'u'], ['y'], {}, { name: 'write' })], {
+    initializer: [tensor('i', [1, 1], [1], 'int64'), ramp('u', [1, 3])],
+  });
+  t.true(error instanceof AutoparError);
+  t.regex(String(error), /node 'write' \(ScatterND\): it picks or writes fixed positions along dimension 0/);
 });
 
 test('an operator that counts over all samples is refused: a capacity would keep its old value', async (t) => {

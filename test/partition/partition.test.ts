@@ -1,4 +1,5 @@
 import test from 'ava';
+import type { Graph, Node } from '../../src/ir/graph.js';
 import { checkSharded } from '../../src/partition/check.js';
 import { liveness } from '../../src/partition/liveness.js';
 import { partition } from '../../src/partition/partition.js';
@@ -7,6 +8,7 @@ import { shardedText } from '../../src/partition/text.js';
 import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { normalise } from '../../src/sharding-propagation/layout.js';
 import { makeResharder } from '../../src/sharding-propagation/resharding.js';
+import type { Strategy } from '../../src/sharding-propagation/strategy.js';
 import { megatron, mlp } from './mlp.js';
 
 function lowered(assignment = megatron()): ShardedGraph {
@@ -58,6 +60,33 @@ test('a reader that wants another layout gets a redistribution', (t) => {
   );
   t.deepEqual(kinds, ['MatMul', 'all-gather', 'Relu', 'Reshape', 'Gather', 'Reshape', 'MatMul', 'all-reduce']);
   t.deepEqual(checkSharded(graph), []);
+});
+
+test('what gradients of weights and of activations read in one layout is made before the latter', (t) => {
+  const base = mlp();
+  const [h, a] = base.nodes as [Node, Node];
+  const weightGradient: Node = { ...a, phase: 'backward-weight' };
+  const inputGradient: Node = { ...a, name: 'b', group: 'b', outputs: ['b'], phase: 'backward-input' };
+  const tensors = new Map([...base.tensors, ['b', { dtype: 'float32', shape: [8, 32] }] as const]);
+  const graph: Graph = { ...base, nodes: [h, weightGradient, inputGradient], tensors, outputs: ['a', 'b'] };
+  const assignment = megatron();
+  const byRows: Strategy = { axes: { a0: ['dp'] }, partialOperands: null, pending: { kind: 'none' } };
+  const layout = normalise([[{ size: 8, axes: ['dp'] }], [{ size: 32, axes: [] }]], [], assignment.mesh);
+  const readers = ['a', 'b'].map((name) => ({ kind: 'operator', name, operand: 0 }) as const);
+  const { nodes } = partition(
+    graph,
+    {
+      ...assignment,
+      strategies: new Map([...assignment.strategies, ['a', byRows], ['b', byRows]]),
+      sharedReshards: [...assignment.sharedReshards.slice(0, 1), { tensor: 'h', readers, layout }],
+    },
+    makeResharder(assignment.mesh, () => 1),
+  );
+  const gathers = nodes.filter(({ kind }) => kind === 'communicate');
+  t.deepEqual(
+    gathers.map(({ phase }) => phase),
+    ['backward-input'],
+  );
 });
 
 test('liveness counts weights, operands and results of the fullest node', (t) => {

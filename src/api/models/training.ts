@@ -2,6 +2,7 @@
  * @file A training model: the imported model with loss, gradients and optimizer.
  */
 
+import { outputOf } from '../../ir/autodiff/append-loss.js';
 import {
   cutInMicroBatches,
   type TrainingGraph,
@@ -13,6 +14,7 @@ import { AutoparError, usageError } from '../../ir/error.js';
 import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import type { Graph } from '../../ir/graph.js';
+import { needed } from '../../ir/needed.js';
 import { fileNames } from '../../ir/parameters/find-parameters.js';
 import { isNatural, parameterPlaces } from '../../ir/parameters/places.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
@@ -78,7 +80,7 @@ export function withTraining(imported: ImportedModel, training: Training, cut?: 
     training: planned(step, training),
     gradients: step.gradients,
     step,
-    notes: [...imported.notes, ...form.notes, ...sumNote(training)],
+    notes: [...imported.notes, ...form.notes, ...unreachedNote(form.trained, step.trained), ...sumNote(training)],
     passes: [...imported.passes, form.pass, { name: 'train', options: { loss: loss.kind, optimizer: optimizer.kind } }],
   };
 }
@@ -100,11 +102,34 @@ export function trainingGraphOf(
     ...withoutUndefined({ precision, lossScale, isHeldInFloat32 }),
     ...(gradientReduction === 'sum' ? { summedOver: shards } : {}),
     ...cut,
-    trained: form.trained,
+    trained: reachedWeights(form, training),
     decays: decayOf(form.graph, training),
   });
   return { step, form };
 }
+
+/**
+ * The weights to train without those that serve other outputs than the loss's. Those that `trainable` names stay, and so do all
+ * where none would be left: that no gradient arrives is an error then.
+ */
+function reachedWeights({ graph, trained }: PreparedTraining, { loss, trainable = [] }: Training): readonly string[] {
+  const ends = [outputOf(graph, loss)];
+  const read = new Set([...ends, ...needed(graph.nodes, ends).flatMap(({ inputs }) => inputs)]);
+  const isNamed = (name: string) => [name, ...fileNames(graph, name)].some((known) => matchesAny(trainable, known));
+  const reached = trained.filter((name) => read.has(name) || isNamed(name));
+  return reached.length > 0 ? reached : trained;
+}
+
+function unreachedNote(given: readonly string[], trained: readonly string[]): readonly string[] {
+  const kept = new Set(trained);
+  const left = given.filter((name) => !kept.has(name));
+  if (left.length === 0) return [];
+  const more = left.length > MOST_NAMES ? ` and ${left.length - MOST_NAMES} more` : '';
+  const whom = left.length > 1 ? 'them' : 'it';
+  return [`not trained: ${left.slice(0, MOST_NAMES).join(', ')}${more} (the loss does not depend on ${whom})`];
+}
+
+const MOST_NAMES = 3;
 
 function sumNote({ gradientReduction, shards = 1 }: Training): readonly string[] {
   if (gradientReduction !== 'sum') return [];

@@ -70,7 +70,8 @@ function scoredBy(graph: Graph, options: LossOptions, inMicroBatches: boolean): 
     : withEntropy(graph, output, type, options);
 }
 
-function outputOf(graph: Graph, { output }: LossOptions): string {
+/** The output that the loss is taken of. @throws AutoparError (input) `no-loss-output`, `ambiguous-loss` */
+export function outputOf(graph: Graph, { output }: Pick<LossOptions, 'output'>): string {
   const shared = graph.outputs.find((name, index) => graph.outputs.indexOf(name) !== index);
   if (shared !== undefined && (output === undefined || output === shared))
     throw new AutoparError(

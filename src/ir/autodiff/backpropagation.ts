@@ -36,8 +36,10 @@ export interface GradientRequest {
   readonly wanted: readonly string[];
   /** The name of the loss in error messages. */
   readonly loss: string;
-  /** Names of constants begin with it. */
+  /** Names of constants and of parts of sums begin with it. */
   readonly prefix: string;
+  /** Names that are taken around the graph. */
+  readonly taken?: { readonly has: (name: string) => boolean };
   /** A gradient in place of the registry's. */
   readonly own?: (node: Node) => Gradient | undefined;
   /** Makes the gradients of recognised blocks; null for operators that are not blocks. */
@@ -206,9 +208,14 @@ class Backpropagation {
   private gradientOf(tensor: string, maker: Node | null): string | null {
     const [first, ...others] = this.parts.get(tensor) ?? [];
     if (first === undefined) return null;
+    const { prefix, taken } = this.question;
     let sum = first.tensor;
     others.forEach((part, index) => {
-      const name = unusedName(this.tensors, `${tensor}/gradient${index === others.length - 1 ? '' : `/${index}`}`);
+      const isWhole = index === others.length - 1;
+      // What is inside of a block is not known outside, where its name must not be made again.
+      const inside = tensor.startsWith(prefix) ? tensor : `${prefix}${tensor}`;
+      const wanted = isWhole ? `${tensor}/gradient` : `${inside}/gradient/${index}`;
+      const name = unusedName({ has: (known) => this.tensors.has(known) || taken?.has(known) === true }, wanted);
       const near = maker && part.reader ? { ...maker, module: part.reader.module, layer: part.reader.layer } : maker;
       this.add(near, name, 'Add', '', {}, [sum, part.tensor], [name], [typeOf(this.graph, tensor)]);
       sum = name;

@@ -9,7 +9,7 @@
  */
 import { AutoparError } from '../error.js';
 import type { Attributes, Graph, Node, TensorType } from '../graph.js';
-import { moduleText } from '../onnx/module-path.js';
+import { moduleText, withoutIterations } from '../onnx/module-path.js';
 import type { TrainingForm } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
@@ -234,7 +234,7 @@ function ownersOf(
       for (const { node, operand } of unit.places) {
         const reader = nodeOf.get(node);
         if (!reader) continue;
-        const key = JSON.stringify([moduleText(reader.module), reader.inputs.slice(1)]);
+        const key = JSON.stringify([moduleText(withoutIterations(reader.module)), reader.inputs.slice(1)]);
         const name = madeOnce(calls, key, () => (calls.size === 0 ? unit.name : `${unit.name}.${calls.size + 1}`));
         owners.set(placeKey(reader, operand), name);
       }

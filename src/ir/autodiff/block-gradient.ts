@@ -42,6 +42,7 @@ export function blockGradient(request: BlockRequest): BlockGradient | null {
     wanted: [...new Set(read.filter((input) => input !== null))],
     loss,
     prefix: `${name}/`,
+    taken: request.tensors,
     own: (item) =>
       rows && item.name === rows.softmax ? (view) => rowsGradient(view, rows, results[0] ?? null) : undefined,
   });

@@ -44,8 +44,12 @@ export function cutMicroBatches(graph: Graph, count: number, loss: string, sums:
     );
   if (marks.size % count !== 0) throw uneven(marks.size, count);
   const numbering = new Map<string, string>();
+  const adding = graph.nodes.filter(({ outputs }) => outputs.some((name) => name !== null && sums.has(name)));
+  const [first] = adding;
+  if (first && adding.every((node) => marks.factorMarks(node).size === 0)) throw countedAgain(first);
+  const isAdding = new Set(adding);
   for (const node of graph.nodes) {
-    if (node.phase === 'update' || node.outputs.some((name) => name !== null && sums.has(name))) continue;
+    if (node.phase === 'update' || isAdding.has(node)) continue;
     const numbered = numberedFactor(graph, node, marks);
     if (numbered === null) checkApart(graph, node, marks, loss, marks.size / count);
     else numbering.set(node.name, numbered);
@@ -156,14 +160,7 @@ function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: strin
     step * size <= samples && samples % (step * size) === 0;
   const crossing = [...marks.factorMarks(node)].flatMap(([name, mark]) => (isInside(mark) ? [] : [name]));
   const isCut = marks.conflicts.includes(node.name);
-  if (crossing.length === 0 && node.outputs[0] === loss)
-    throw new AutoparError(
-      'mixes-samples',
-      'input',
-      `node '${node.name}' (${node.op}) computes a loss without samples, and micro-batches would count it several times`,
-      { node: node.name },
-      'train with --micro-batches 1',
-    );
+  if (crossing.length === 0 && node.outputs[0] === loss) throw countedAgain(node);
   if (crossing.length === 0 && !isCut) return;
   const rule = ruleOf(viewOf(graph, node));
   const addsUp = node.outputs[0] === loss;
@@ -181,6 +178,17 @@ function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: strin
     'train with --micro-batches 1; BatchNormalization may take statistics of each micro-batch (--batch-statistics ' +
       'micro-batch), ' +
       'or use its running ones (--freeze-batch-statistics)',
+  );
+}
+
+/** The error where the operator that computes the loss, or the first that does, has no samples. */
+function countedAgain({ name, op }: Node): AutoparError {
+  return new AutoparError(
+    'mixes-samples',
+    'input',
+    `node '${name}' (${op}) computes a loss without samples, and micro-batches would count it several times`,
+    { node: name },
+    'train with --micro-batches 1',
   );
 }
 

@@ -30,14 +30,35 @@ export function commonModule(names: readonly string[]): readonly string[] {
   return indexed(end < 0 ? first : first.slice(0, end));
 }
 
-/** A path in one text. TorchScript repeats a container's name in its children's (n / n.0): it is written once. */
+/**
+ * A path in one text. TorchScript repeats a container's name in its children's (n / n.0): it is written once. Iterations are
+ * numbered as layers are.
+ */
 export function moduleText(path: readonly string[]): string {
-  return path.reduce((text, step, index) => {
-    const parent = path[index - 1];
+  const steps = path.map((step) => step.replace(ITERATION, '.$1'));
+  return steps.reduce((text, step, index) => {
+    const parent = steps[index - 1];
     if (parent === undefined) return step;
     return `${text}.${step.startsWith(`${parent}.`) ? step.slice(parent.length + 1) : step}`;
   }, '');
 }
+
+/** The step of the path that an iteration of an unrolled loop is: loop, 3 → loop#3. */
+export function iterationStep(loop: string, iteration: number): string {
+  return `${loop}#${iteration}`;
+}
+
+/** The path without its iterations, each of which calls the modules of the loop's body once more. */
+export function withoutIterations(path: readonly string[]): readonly string[] {
+  return path.map((step) => step.replace(ITERATION, ''));
+}
+
+/** Whether the text is that of a part of the path that ends in an iteration. */
+export function endsInIteration(path: readonly string[], text: string): boolean {
+  return path.some((step, index) => ITERATION.test(step) && moduleText(path.slice(0, index + 1)) === text);
+}
+
+const ITERATION = /#(\d+)$/;
 
 /** Joins an index to the name before it: h, 0, attn → h.0, attn. */
 function indexed(parts: readonly string[]): readonly string[] {

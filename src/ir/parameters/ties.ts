@@ -17,7 +17,7 @@
  */
 import type { Graph } from '../graph.js';
 import { appendTo, groupBy } from '../group-by.js';
-import { moduleText } from '../onnx/module-path.js';
+import { endsInIteration, moduleText } from '../onnx/module-path.js';
 import type { ParameterEvidence } from './parameter.js';
 import type { EqualPair } from './same-values.js';
 import type { ParameterUnit } from './units.js';
@@ -152,8 +152,10 @@ function servesAlike(left: ParameterUnit, right: ParameterUnit): boolean {
   return moduleText(a.module) === moduleText(b.module) && a.op === b.op && a.operand === b.operand;
 }
 
+/** The repeated layer of a unit. Iterations of a loop are no copies of one another: all read the same weights. */
 function layerOf(unit: ParameterUnit): string | null {
-  return unit.places[0]?.layer ?? null;
+  const { layer = null, module = [] } = unit.places[0] ?? {};
+  return layer !== null && endsInIteration(module, layer) ? null : layer;
 }
 
 /** The same parameter with the unit of the lowest rank first: its weight gives name and shape. */

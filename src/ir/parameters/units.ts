@@ -1,9 +1,9 @@
 /**
  * @file Units: the smallest parts that can be parameters of their own. The places of one weight are grouped by their module
- * and by the Identity that an exporter read them through; a module that is called twice is one.
+ * and by the Identity that an exporter read them through; a module that is called twice, or by a loop, is one.
  */
 import type { Graph } from '../graph.js';
-import { moduleText } from '../onnx/module-path.js';
+import { moduleText, withoutIterations } from '../onnx/module-path.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from './identities.js';
 import type { WeightPlace } from './parameter.js';
@@ -66,7 +66,7 @@ function partsOf(
   identityOf: (weight: string, place: ParameterPlace) => string | null,
 ): readonly UnitPart[] {
   const parts = new Map<string, { identity: string | null; places: WeightPlace[] }>();
-  const modules = new Set(places.map(({ module }) => moduleText(module)));
+  const modules = new Set(places.map(({ module }) => moduleText(withoutIterations(module))));
   for (const place of places) {
     const identity = identityOf(weight, place);
     const home = identity === null ? calledModule(place, modules) : `= ${identity}`;
@@ -84,8 +84,9 @@ function partsOf(
 
 /** TorchScript numbers the calls of a module: /tower/0, /tower_1/0 are one where one weight serves both. */
 function calledModule({ node, module }: ParameterPlace, modules: ReadonlySet<string>): string {
-  const first = moduleText(module.map((step) => step.replace(/_\d+$/, '')));
-  return node.startsWith('/') && modules.has(first) ? first : moduleText(module);
+  const called = withoutIterations(module);
+  const first = moduleText(called.map((step) => step.replace(/_\d+$/, '')));
+  return node.startsWith('/') && modules.has(first) ? first : moduleText(called);
 }
 
 function isStatistics({ use }: ParameterPlace): boolean {

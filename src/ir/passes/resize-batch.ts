@@ -91,7 +91,7 @@ class Resizing {
     if (along !== null)
       throw this.ambiguous(
         node,
-        `it picks fixed positions along dimension ${along} of its operand, which holds the batch`,
+        `it picks or writes fixed positions along dimension ${along} of its operand, which holds the batch`,
       );
     const ranked = [...factors.keys()].some((name) => rule.factors.get(name)?.kind === 'whole');
     if (ranked && entry?.family === 'sort')
@@ -113,15 +113,18 @@ class Resizing {
     return { ...node, attributes };
   }
 
-  /** The dimension with the batch in it that the node takes fixed positions of, so that none of its results has it. */
+  /**
+   * The dimension with the batch in it that the node takes fixed positions of, so that none of its results has it, or that a
+   * scatter writes fixed positions of.
+   */
   private pickedAlong(node: Node, rule: FactorRule, factors: ReadonlyMap<string, DimensionMark>): number | null {
     const family = entryOf(node.op, node.domain)?.family;
     const held = (tensor: string | null) =>
       tensor !== null && this.marks.dimensionMarks(tensor).some((mark) => mark !== null);
-    const picks = family === 'indexing' || family === 'view';
-    if (!picks || node.outputs.some(held) || node.inputs.slice(1).some(held)) return null;
+    const picks = family === 'indexing' || (family === 'view' && !node.outputs.some(held));
+    if (!picks || node.inputs.slice(1).some(held)) return null;
     const fixed = (name: string) =>
-      factors.has(name) && ['whole', 'mask'].includes(rule.factors.get(name)?.kind ?? 'pass');
+      factors.has(name) && ['whole', 'mask', 'indexed'].includes(rule.factors.get(name)?.kind ?? 'pass');
     const axis = rule.inputs[0]?.findIndex((names) => names.some(fixed)) ?? -1;
     return axis < 0 ? null : axis;
   }

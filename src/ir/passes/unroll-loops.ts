@@ -10,6 +10,7 @@ import type { AutoparError } from '../error.js';
 import type { TensorType } from '../graph.js';
 import { makersOf } from '../makers-and-readers.js';
 import type { SourceNode } from '../onnx/model.js';
+import { iterationStep } from '../onnx/module-path.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import type { Rewrite, RewriteContext } from './rewrite.js';
 import { bodyOf, instantiate, nodeCount, refusedControl, type SubgraphBody } from './subgraph-body.js';
@@ -79,7 +80,7 @@ export async function runIteration(
 ): Promise<readonly string[]> {
   const { node } = body;
   countUnrolled(node, nodeCount(body.graph), `is at iteration ${iteration}`, context);
-  const step = `${(node.name || node.op).split('/').at(-1)}.${iteration}`;
+  const step = iterationStep((node.name || node.op).split('/').at(-1) ?? node.op, iteration);
   const { nodes, results } = instantiate(body, context.prefix(`${body.prefix}/${iteration}`), bindings, context, [
     ...node.module,
     step,

@@ -101,6 +101,22 @@ test('a step of gradient descent is what finite differences of the loss say', as
   }
 });
 
+test('weights of outputs that the loss does not need are not trained, and noted, unless they are named', async (t) => {
+  const heads = new GraphBuilder('heads', 1);
+  const hidden = heads.operator('MatMul', [heads.input('x', 'float32', [4, 6]), heads.parameter('body', [6, 4])]);
+  heads.output('y', heads.operator('MatMul', [hidden, heads.parameter('head', [4, 3])]));
+  heads.output('z', heads.operator('MatMul', [hidden, heads.parameter('other', [4, 3])]));
+  const imported = await importModel(saved(t, heads.build()));
+  const training: Training = { loss: { kind: 'mse', output: 'y' }, optimizer: { kind: 'sgd', learningRate: 1 } };
+  const { notes, gradients } = withTraining(imported, training);
+  t.deepEqual([...(gradients?.keys() ?? [])], ['body', 'head']);
+  t.true(notes.includes('not trained: other (the loss does not depend on it)'));
+  const named = t.throws(() => withTraining(imported, { ...training, trainable: ['other'] }), {
+    instanceOf: AutoparError,
+  });
+  t.is(named?.code, 'no-gradient');
+});
+
 test('what cannot be trained is refused with what is wrong', async (t) => {
   const refused = async (graph: Graph, training: Partial<Training>, code: ErrorCode): Promise<string> => {
     const imported = await importModel(saved(t, graph));

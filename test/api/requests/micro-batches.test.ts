@@ -220,6 +220,15 @@ test('an operator that mixes samples is named', async (t) => {
     /computes a loss without samples/,
     own,
   );
+  await refused(
+    (builder, hidden) => {
+      builder.output('hidden', hidden);
+      const other = builder.input('other', 'float32', [5, 6]);
+      return builder.operator('MatMul', [other, builder.parameter('head.weight', [6, 3])]);
+    },
+    /computes a loss without samples/,
+    { kind: 'mse', output: 'y' },
+  );
   const norm = (op: string) => (builder: GraphBuilder, hidden: string) =>
     builder.operator(op, [hidden], { axes: [0, 1], keepdims: 0 });
   await refused(norm('ReduceL2'), /ReduceL2/, own);

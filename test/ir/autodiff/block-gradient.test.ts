@@ -5,11 +5,13 @@
 import test from 'ava';
 import { floats, GraphBuilder } from '../../../models/builder.js';
 import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
+
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Attributes, ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import type { BlockKind } from '../../../src/ir/operator.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import {
@@ -92,6 +94,34 @@ for (const [kind, make, text] of BLOCKS) {
     t.true((await provesRight(gradientAlone(make(), kind), 1, 12)) >= 12);
   });
 }
+
+test('sums inside of a gradient and around it have names of their own', async (t) => {
+  const build = new GraphBuilder('shared', 1);
+  const x = build.input('x', 'float32', [2, 3, 4]);
+  const attended = (scale: number) => {
+    const scores = build.operator('MatMul', [x, build.operator('Transpose', [x], { perm: [0, 2, 1] })]);
+    const scaled = build.operator('Mul', [scores, build.constant(`scale.${scale}`, floats([scale]))]);
+    return build.operator('MatMul', [build.operator('Softmax', [scaled], { axis: -1 }), x]);
+  };
+  const parts = [attended(0.5), build.operator('Tanh', [x]), build.operator('Sin', [x]), attended(0.3)];
+  const sum = parts.reduce((left, right) => build.operator('Add', [left, right]));
+  const total = build.operator('ReduceSum', [build.operator('Mul', [sum, x])], { axes: [0, 1, 2], keepdims: 0 });
+  build.output('total', total);
+  const plain = build.build();
+  const found = recogniseBlocks(plain);
+  t.is(found.nodes.filter(({ op }) => op === 'Attention').length, 2);
+  const names = flattenBlocks(differentiate(found, 'total', ['x']).graph).nodes.flatMap(({ name, outputs }) => [
+    `node ${name}`,
+    ...outputs,
+  ]);
+  t.deepEqual(
+    names.filter((name, at) => names.indexOf(name) !== at),
+    [],
+  );
+  const feeds = feedsOf(plain);
+  const [blocks, expected] = [await gradientsOf(found, ['x'], feeds), await gradientsOf(plain, ['x'], feeds)];
+  t.true(isNear(blocks.values[0] ?? [], expected.values[0] ?? [], 1e-5));
+});
 
 /** Scores of the second query of each sample are all masked by `value`. */
 function masked(value: number): readonly number[] {

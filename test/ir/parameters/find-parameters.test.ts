@@ -2,7 +2,7 @@ import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';
 import { importedFor, trainingForm } from '../../../src/api/models/training-form.js';
 import type { AutoparError } from '../../../src/ir/error.js';
-import type { ModelProto, NodeProto, TensorProto } from '../../../src/ir/onnx/schema.js';
+import type { GraphProto, ModelProto, NodeProto, TensorProto } from '../../../src/ir/onnx/schema.js';
 import { float, model, node, ramp, recordOf, saved, tensor, traced, value } from '../model-maker.js';
 import { listed, parametersOf } from './analyse.js';
 
@@ -106,6 +106,32 @@ test('corresponding places of repeated layers are separate, unless the name lies
   const [weight] = shared.parameters.filter(({ shape }) => shape.length === 2);
   t.is(weight?.name, 'shared.weight');
   t.is(weight?.places.length, 2);
+});
+
+test('iterations of a loop read one weight, whatever its values, and so does what reads it elsewhere', async (t) => {
+  const body: GraphProto = {
+    name: 'body',
+    node: [
+      node('MatMul', ['h', 'w'], ['product']),
+      node('Add', ['product', 'b'], ['sum']),
+      node('Tanh', ['sum'], ['next']),
+      node('Identity', ['keep'], ['still']),
+    ],
+    input: [value('i', [], 'int64'), value('keep', [], 'bool'), value('h', [2, 4])],
+    output: [value('still', [], 'bool'), value('next', [2, 4])],
+  };
+  const loop = (name: string, input: string) =>
+    node('Loop', ['trips', 'on', input], [`${name}.out`], { body }, { name });
+  const constants = [tensor('trips', [], [3], 'int64'), tensor('on', [], [1], 'bool')];
+  const weights = [ramp('w', [4, 4]), zeros('b', 4), ...constants];
+  const one = net([loop('first', 'x'), node('MatMul', ['first.out', 'w'], ['y'])], weights);
+  t.deepEqual(listed(await parametersOf(one)), ['b 4', 'w 16']);
+  const two = net(
+    [loop('first', 'x'), loop('second', 'first.out')],
+    [ramp('b', [4]), ramp('w', [4, 4]), ...constants],
+    'second.out',
+  );
+  t.deepEqual(listed(await parametersOf(two)), ['b 4', 'w 16']);
 });
 
 /** Embedding and head; the head's matrix is the table, transposed by the exporter. */

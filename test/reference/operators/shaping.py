@@ -53,7 +53,8 @@ def one_hot(node, indices, depth, values):
     count = int(depth)
     axis = axis_of(node.get("axis", -1), indices.dim() + 1)
     classes = torch.arange(count).reshape([count if place == axis else 1 for place in range(indices.dim() + 1)])
-    wanted = torch.remainder(indices.to(torch.int64), count).unsqueeze(axis)
+    whole = indices.to(torch.int64)
+    wanted = torch.where(whole < 0, whole + count, whole).unsqueeze(axis)
     return torch.where(classes == wanted, values[1], values[0])
 
 
