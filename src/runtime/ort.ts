@@ -40,8 +40,8 @@ export async function loadOrt(load: () => Promise<OrtModule> = () => import('onn
 }
 
 /**
- * Where both operands of a MatMul before an Add are transposed, GemmTransposeFusion drops a Transpose whose result is an output of
- * the model as well: the output is never written (ONNX Runtime 1.30).
+ * Where both operands of a MatMul before an Add are transposed, GemmTransposeFusion drops a Transpose whose result is an output
+ * of the model as well: the output is never written (ONNX Runtime 1.30).
  */
 export const SOUND_OPTIMISATIONS = { optimization: { disable_specified_optimizers: 'GemmTransposeFusion' } };
 
