@@ -153,7 +153,7 @@ export const ERROR_CODES = {
       '[the contest](../planner.md#the-contest)'],
     'bad-runs': ['input', 'a table of runs cannot be read, lacks columns, has no run that can be used, or more than can be ' +
       'fitted; the message says which', '[calibration](../clusters.md#calibration)'],
-    'bad-profile': ['input', 'the file is not a profile of this version', '`autopar profile`'],
+    'bad-profile': ['input', 'the file is not a profile of this version, or was edited', '`autopar profile`'],
     'profile-of-another-machine': ['input', 'the profile was made on another machine; the message says what differs',
       '`autopar profile`'],
     'bad-annotations': ['input', 'a key or value of an annotation file is wrong; the message says what is expected',
