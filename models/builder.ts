@@ -4,9 +4,9 @@
  */
 import type { DType } from '../src/ir/dtype.js';
 import type { Attributes, ConstantTensor, Graph, Node, TensorType, Weight } from '../src/ir/graph.js';
+import { operatorOf } from '../src/ir/operator-of.js';
 import { constant, numbersOf } from '../src/ir/ops/constants.js';
 import { entryOf } from '../src/ir/ops/index.js';
-import { viewOf } from '../src/ir/view.js';
 
 /** Builds one graph; `build` returns it. */
 export class GraphBuilder {
@@ -130,7 +130,7 @@ export class GraphBuilder {
       group: name,
       body: null,
     };
-    const types = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
+    const types = entryOf(op, domain)?.infer(operatorOf({ tensors: this.tensors }, node)) ?? [];
     this.nodes.push(node);
     for (const [index, output] of outputs.entries()) {
       const type = types[index];

@@ -9,7 +9,7 @@ import { INTERNAL_OPSET } from '../src/ir/graph.js';
 import { isDifferentiable, type OperatorEntry, type OperatorFamily } from '../src/ir/operator.js';
 import { operatorEntries } from '../src/ir/ops/index.js';
 import { verificationOf } from '../test/ir/autodiff/gradient-samples.js';
-import { CASES, viewOfCase } from '../test/ir/ops/cases.js';
+import { CASES, operatorOfCase } from '../test/ir/ops/cases.js';
 import type { Case } from '../test/ir/ops/sample.js';
 import { MISSED } from '../test/validator/missed-reasons.js';
 
@@ -116,15 +116,15 @@ function rowOf(entry: OperatorEntry, samples: readonly Case[]): string {
 
 /** The rule's text with the operands and results that the sample has. */
 function ruleText(entry: OperatorEntry, sample: Case): string {
-  const view = viewOfCase(sample);
-  const present = (side: string, types: typeof view.inputs): string =>
+  const operator = operatorOfCase(sample);
+  const present = (side: string, types: typeof operator.inputs): string =>
     side
       .split(',')
       .slice(0, types.length)
       .map((text, index) => (types[index] ? text.trim() || '()' : '_'))
       .join(', ');
-  const [operands = '', results = ''] = entry.rule(view).text.split('->');
-  return `${present(operands, view.inputs)} -> ${present(results, view.outputs)}`.trim();
+  const [operands = '', results = ''] = entry.rule(operator).text.split('->');
+  return `${present(operands, operator.inputs)} -> ${present(results, operator.outputs)}`.trim();
 }
 
 /** The operator's gradient in words: that there is one, why none passes, or why there is none. */

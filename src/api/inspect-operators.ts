@@ -7,9 +7,9 @@ import type { Factor, FactorKind } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { layerClasses, operatorsByLayer } from '../ir/layers.js';
 import type { BlockKind } from '../ir/operator.js';
+import { operatorOf, ruleOf } from '../ir/operator-of.js';
 import { bytesOf } from '../ir/ops/entry.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
-import { ruleOf, viewOf } from '../ir/view.js';
 
 export interface OperatorWork {
   readonly flops: number;
@@ -100,7 +100,7 @@ export function replicatedRows(graph: Graph, work: ReadonlyMap<Node, OperatorWor
   for (const node of graph.nodes) {
     const { flops, bytes } = work.get(node) ?? NO_WORK;
     if (flops === 0 && bytes === 0) continue;
-    const { factors } = ruleOf(viewOf(graph, node));
+    const { factors } = ruleOf(operatorOf(graph, node));
     const sized = [...factors.values()].filter(({ size }) => size > 1);
     if (sized.length === 0) continue;
     const batch = marks.factorMarks(node);
@@ -142,11 +142,11 @@ function obstacle(node: Node, factors: readonly Factor[], without: string): stri
 }
 
 function nodeWork(graph: Graph, node: Node): OperatorWork {
-  const view = viewOf(graph, node);
+  const operator = operatorOf(graph, node);
   const entry = operatorEntry(node);
-  const { flops, bytes } = entry.work(view);
+  const { flops, bytes } = entry.work(operator);
   if (bytes !== undefined) return { flops, bytes };
-  return { flops, bytes: entry.isView ? 0 : bytesOf(view.inputs) + bytesOf(view.outputs) };
+  return { flops, bytes: entry.isView ? 0 : bytesOf(operator.inputs) + bytesOf(operator.outputs) };
 }
 
 function order(left: string, right: string): number {

@@ -15,9 +15,9 @@ import type { BatchDimension, Graph, Node } from './graph.js';
 import { elementCount, typeOf } from './graph.js';
 import { fixedTensors } from './of-weights.js';
 import type { OperatorFamily } from './operator.js';
+import { operatorOf, ruleOf } from './operator-of.js';
 import { entryOf } from './ops/index.js';
 import { remembered } from './remembered.js';
-import { ruleOf, viewOf } from './view.js';
 
 export type DimensionRole =
   | 'batch'
@@ -66,7 +66,7 @@ export function tokensOf(graph: Graph): number | null {
 /** The dimensions of all inputs and outputs with their roles. */
 export function dimensionRoles(blocks: Graph): DimensionRoles {
   const graph = flattenBlocks(blocks);
-  const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));
+  const rules = new Map(graph.nodes.map((node) => [node, ruleOf(operatorOf(graph, node))] as const));
   const derived = fixedTensors(graph);
   const followed = graph.inputs.flatMap((input) =>
     typeOf(graph, input).shape.map((size, axis) => {
@@ -109,7 +109,7 @@ export const sequenceDimensions = remembered(foundSequences);
 function foundSequences(blocks: Graph): readonly BatchDimension[] {
   const forward = { ...blocks, nodes: blocks.nodes.filter(({ phase }) => phase === 'forward') };
   const graph = flattenBlocks(forward);
-  const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));
+  const rules = new Map(graph.nodes.map((node) => [node, ruleOf(operatorOf(graph, node))] as const));
   const derived = fixedTensors(graph);
   const batch = batchStarts(graph);
   const seen = batch.flatMap(({ input, axis: own }) =>
@@ -126,7 +126,7 @@ function foundSequences(blocks: Graph): readonly BatchDimension[] {
   const queries = forward.nodes.flatMap((node) => {
     const named = BY_FACTOR[entryOf(node.op, node.domain)?.family ?? 'view'];
     if (!named) return [];
-    const rule = ruleOf(viewOf(forward, node));
+    const rule = ruleOf(operatorOf(forward, node));
     const [queries] = node.inputs;
     return (rule.inputs[0] ?? []).flatMap(([factor, ...others], axis) =>
       queries && factor !== undefined && others.length === 0 && named[factor] === 'sequence'

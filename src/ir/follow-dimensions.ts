@@ -12,7 +12,7 @@ import { type DimensionFactors, type FactorRule, ruleSides } from './factor-rule
 import type { BatchDimension, Graph, Node } from './graph.js';
 import { typeOf } from './graph.js';
 import { appendTo } from './group-by.js';
-import { ruleOf, viewOf } from './view.js';
+import { operatorOf, ruleOf } from './operator-of.js';
 
 /** The part of a dimension or factor that is followed, in mixed radix: its size, and the product of all sizes below it. */
 export interface DimensionMark {
@@ -102,7 +102,7 @@ class Follower {
   private visit(node: Node): void {
     const factors = this.factorMarks(node);
     if (factors.size === 0) return;
-    const rule = ruleOf(viewOf(this.graph, node));
+    const rule = ruleOf(operatorOf(this.graph, node));
     for (const { of: tensor, dims } of ruleSides(rule, node))
       dims.forEach((names, axis) => {
         const mark = markOfDimension(names, rule, factors);
@@ -115,7 +115,7 @@ class Follower {
     const factors = new Map<string, DimensionMark>();
     const isMarked = (tensor: string | null) => tensor !== null && this.marks.has(tensor);
     if (!node.inputs.some(isMarked) && !node.outputs.some(isMarked)) return factors;
-    const rule = ruleOf(viewOf(this.graph, node));
+    const rule = ruleOf(operatorOf(this.graph, node));
     for (const { of: tensor, dims } of ruleSides(rule, node))
       this.marks.get(tensor)?.forEach((mark, axis) => {
         const names = dims[axis];

@@ -7,7 +7,7 @@ import type { Attributes, ConstantTensor, Graph, TensorType } from './graph.js';
 import type { OwnForms } from './onnx/attribute-types.js';
 
 /** An operator with the types around it: all that a registry entry's functions may look at. */
-export interface OperatorView {
+export interface Operator {
   readonly name: string;
   readonly op: string;
   readonly domain: string;
@@ -57,7 +57,7 @@ export interface Expansion extends WrittenOperators {
   readonly nodes: readonly ExpansionNode[];
   /**
    * Attributes that hold whole sizes (the 1/n of a mean) must be computed from whole shapes, before sharding:
-   * an expansion is built from the unsharded view, and partition resizes each node by its own entry.
+   * an expansion is built from the unsharded operator, and partition resizes each node by its own entry.
    */
 }
 
@@ -89,7 +89,7 @@ export interface Work {
 }
 
 /** An operator whose gradient is wanted. */
-export interface GradientView extends OperatorView {
+export interface DifferentiatedOperator extends Operator {
   /** Per operand: whether its gradient is wanted. Never so for integers and booleans. */
   readonly wanted: readonly boolean[];
   /** Per result: whether it has a gradient. One of them has. */
@@ -103,13 +103,13 @@ export interface GradientView extends OperatorView {
  * (gradients of the results that are given), and make `d0`, … for the wanted operands, of their types. The tensors that they
  * read are stored from the forward. They are sharded by their own rules.
  */
-export type Gradient = (view: GradientView) => WrittenOperators;
+export type Gradient = (operator: DifferentiatedOperator) => WrittenOperators;
 
 /**
  * The operator in plainer ones, over whole shapes: they read its operands as `in0`, … and make its results as `out0`, …, all that
  * depends on the operands in a way that can be differentiated.
  */
-export type PlainForm = (view: OperatorView) => WrittenOperators;
+export type PlainForm = (operator: Operator) => WrittenOperators;
 
 /** Where an operator's gradient comes from. */
 export type GradientSource =
@@ -219,47 +219,47 @@ export interface OperatorEntry {
   readonly constantInputs: readonly ConstantInput[];
   /**
    * Types of all `outputCount` results from operands and attributes. Throws AutoparError code `shape-mismatch` naming
-   * view.name where operands do not fit each other.
+   * operator.name where operands do not fit each other.
    */
-  readonly infer: (view: OperatorView) => readonly TensorType[];
+  readonly infer: (operator: Operator) => readonly TensorType[];
   /** The factor rule for these types and attributes. */
-  readonly rule: (view: OperatorView) => FactorRule;
+  readonly rule: (operator: Operator) => FactorRule;
   /**
    * Sets of operand indices in which the operator is linear: if all operands of a set arrive partial (sum) over an axis
    * and no other operand is, so leave all results. [] where it is not linear at all.
    */
-  readonly linear: (view: OperatorView) => readonly (readonly number[])[];
+  readonly linear: (operator: Operator) => readonly (readonly number[])[];
   /**
    * The attributes in full, for operands of known types, so that rules and `resize` see one form: axes counted from the front,
    * sizes without −1. Left out where they are.
    */
-  readonly complete?: (view: OperatorView) => Attributes;
+  readonly complete?: (operator: Operator) => Attributes;
   /**
    * The attributes at other factor sizes: for a shard, and for another global batch. `size(name)` is a factor's new size.
    * Left out where attributes never hold sizes.
    */
-  readonly resize?: (view: OperatorView, rule: FactorRule, size: (factor: string) => number) => Attributes;
+  readonly resize?: (operator: Operator, rule: FactorRule, size: (factor: string) => number) => Attributes;
   /**
    * For rules with factors of kind `halo`: the attributes on a shard that has its halos, values outside of the tensor included.
    * `cut` names the factors that are sharded.
    */
-  readonly bordered?: (view: OperatorView, cut: ReadonlySet<string>) => Attributes;
+  readonly bordered?: (operator: Operator, cut: ReadonlySet<string>) => Attributes;
   /** Whether it is (a part of) a state-space layer: each position reads a state that the ones before it leave. */
-  readonly carriesState?: (view: OperatorView) => boolean;
+  readonly carriesState?: (operator: Operator) => boolean;
   /** No runtime has it: its expansion always takes its place. */
   readonly isWritten?: boolean;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
-  readonly expansion?: (view: OperatorView) => Expansion;
+  readonly expansion?: (operator: Operator) => Expansion;
   /**
    * For a factor that streams: the operator on one chunk after the other, at other sizes of its factors. `isPadded`: the last
    * chunk ends in padding.
    */
-  readonly streamed?: (view: OperatorView, size: (factor: string) => number, isPadded: boolean) => Streamed;
+  readonly streamed?: (operator: Operator, size: (factor: string) => number, isPadded: boolean) => Streamed;
   /**
    * A mean as a ratio of two sums: scalars `numerator` and `denominator`, both linear in the
    * samples (result 0 is their quotient; further results as in an expansion). null where the operator is not such a mean.
    */
-  readonly ratio?: (view: OperatorView) => Expansion | null;
+  readonly ratio?: (operator: Operator) => Expansion | null;
   /** Left out for recognised blocks alone, whose bodies are differentiated. */
   readonly gradient?: GradientSource;
   /** For devices that lack the operator, where neither its expansion nor its gradient has it in plainer ones. */
@@ -272,7 +272,7 @@ export interface OperatorEntry {
    * dimensioned as in an expansion.
    */
   readonly indexed?: (
-    view: OperatorView,
+    operator: Operator,
     offsets: Readonly<Record<string, string>>,
     shardSizes: Readonly<Record<string, number>>,
   ) => Expansion;
@@ -286,7 +286,7 @@ export interface OperatorEntry {
    * alone, and are zero on the others.
    */
   readonly countedOnce?: readonly number[];
-  readonly work: (view: OperatorView) => Work;
+  readonly work: (operator: Operator) => Work;
   /** Result i may reuse operand j's buffer or is a view of it: costs no memory traffic. */
   readonly isView?: boolean;
   /** Which operands are parameters by nature (a Gemm's B, a BatchNormalization's mean); for telling weights from data. */

@@ -1,6 +1,6 @@
 /**
- * @file Values that are made once: for a key of a map, and for an immutable object, as long as the object exists. Graphs, views
- * of operators and layouts never change, and many callers need the same results.
+ * @file Values that are made once: for a key of a map, and for an immutable object, as long as the object exists. Graphs,
+ * operators and layouts never change, and many callers need the same results.
  */
 
 /** The value at a key; where there is none, the one that `make` returns, which is stored there. */

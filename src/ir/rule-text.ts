@@ -13,7 +13,7 @@
  * gets no factor. Sizes that the shapes leave open (an output-only group) can be passed in.
  */
 import type { DimensionFactors, Factor, FactorRule, Window } from './factor-rule.js';
-import type { OperatorView } from './operator.js';
+import type { Operator } from './operator.js';
 import { madeOnce } from './remembered.js';
 
 /** Kinds and reductions by mark. `!#` is whole and blocked, which is whole. */
@@ -39,7 +39,7 @@ function markKey(mark: string): string {
 }
 
 /** The part of an operator that binding reads. */
-type BindableOperator = Pick<OperatorView, 'name' | 'inputs' | 'outputs'>;
+type BindableOperator = Pick<Operator, 'name' | 'inputs' | 'outputs'>;
 
 /**
  * Parses `text` and binds it to the operator's shapes. Operands beyond those of the text, and those that the operator

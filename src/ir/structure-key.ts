@@ -5,7 +5,7 @@
  */
 
 import type { Graph, Node, TensorType } from './graph.js';
-import type { OperatorView } from './operator.js';
+import type { Operator } from './operator.js';
 import { attributesKey } from './passes/attributes-key.js';
 import { remembered } from './remembered.js';
 
@@ -53,7 +53,7 @@ export function structureOf(
 /** Key of an operator by everything that its cost can depend on, whatever its name. Every phase of a compilation needs it. */
 export const structureKey = remembered(keyOf);
 
-function keyOf({ domain, op, attributes, inputs, outputs, body }: OperatorView): string {
+function keyOf({ domain, op, attributes, inputs, outputs, body }: Operator): string {
   const inside = body ? structureOf(body.nodes, constantOf, body, body).key : '';
   return JSON.stringify([domain, op, attributesKey(attributes), inputs.map(typeKey), outputs.map(typeKey), inside]);
 }

@@ -19,7 +19,7 @@ import {
   ruleSides,
 } from '../ir/factor-rule.js';
 import { appendTo } from '../ir/group-by.js';
-import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { Operator, OperatorEntry } from '../ir/operator.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { type Border, borderText } from '../sharding-propagation/collective-rule.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
@@ -39,7 +39,7 @@ export function checkOperator(
   const tensor = (name: string | null) => (name === null ? null : (tensors.get(name) as ShardedTensor));
   const [inputs, outputs] = [node.inputs.map(tensor), node.outputs.map(tensor)];
   const local = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.localShape };
-  const bare: OperatorView = {
+  const bare: Operator = {
     name: node.name,
     op: node.op,
     domain: node.domain,
@@ -53,32 +53,33 @@ export function checkOperator(
   const entry = operatorEntry(node);
   if (entryOf(node.op, node.domain) && !checkTypes(entry, bare, outputs, report)) return;
   const whole = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.shape };
-  const view: OperatorView = { ...bare, inputs: inputs.map(whole), outputs: outputs.map(whole) };
+  const operator: Operator = { ...bare, inputs: inputs.map(whole), outputs: outputs.map(whole) };
   // Attributes that hold sizes hold local sizes here, and a lowering's values are not shards of one tensor: no rule for the
   // global shapes follows from them.
-  const rule = entry.resize || node.lowering ? null : entry.rule(view);
+  const rule = entry.resize || node.lowering ? null : entry.rule(operator);
   if (rule) checkFactors(rule, inputs, outputs, report);
   const contracted = rule ? contractedAxes(rule, inputs) : null;
   checkAxes(node, entry, inputs, outputs, rule, contracted, report);
   if (node.lowering === 'to-partial' && node.op === 'Where') checkFirst(inputs, report);
   // A constant zero is whole and a partial sum at once.
   const isZero = (index: number) => constants.get(node.inputs[index] ?? '')?.data.every((byte) => byte === 0) === true;
-  checkPartial(node, entry, entry.linear(view), isZero, inputs, outputs, contracted, report);
+  checkPartial(node, entry, entry.linear(operator), isZero, inputs, outputs, contracted, report);
 }
 
 /** Whether the registry infers from the local operands the dtypes and local shapes that the results have. */
-function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands, report: Report): boolean {
+function checkTypes(entry: OperatorEntry, operator: Operator, outputs: Operands, report: Report): boolean {
   try {
-    entry.infer(view).forEach((type, index) => {
+    entry.infer(operator).forEach((type, index) => {
       const output = outputs[index];
       if (!output) return;
       if (type.shape.join() !== output.localShape.join())
-        report(`${view.op} makes [${type.shape}] on a rank, its layout gives [${output.localShape}]`);
-      if (type.dtype !== output.dtype) report(`${view.op} makes ${type.dtype}, but ${output.name} is ${output.dtype}`);
+        report(`${operator.op} makes [${type.shape}] on a rank, its layout gives [${output.localShape}]`);
+      if (type.dtype !== output.dtype)
+        report(`${operator.op} makes ${type.dtype}, but ${output.name} is ${output.dtype}`);
     });
     return true;
   } catch (error) {
-    report(`${view.op} does not fit its operands on a rank: ${error instanceof Error ? error.message : error}`);
+    report(`${operator.op} does not fit its operands on a rank: ${error instanceof Error ? error.message : error}`);
     return false;
   }
 }

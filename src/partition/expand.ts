@@ -8,7 +8,7 @@
  */
 import type { FactorRule, TensorFactors } from '../ir/factor-rule.js';
 import type { TensorType } from '../ir/graph.js';
-import type { Expansion, ExpansionNode, OperatorView } from '../ir/operator.js';
+import type { Expansion, ExpansionNode, Operator } from '../ir/operator.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
 import { operandNames, resultNames } from '../ir/written-names.js';
 import { followers, withFollowers } from '../sharding-propagation/halo.js';
@@ -33,14 +33,14 @@ export interface OperatorNames {
 /** Adds an operator to a fragment: the lowering of each node of an expansion. */
 export type AddOperator = (
   fragment: Fragment,
-  view: OperatorView,
+  operator: Operator,
   strategy: Strategy,
   names: OperatorNames,
 ) => readonly (string | null)[];
 
 /** An operator to be replaced. */
 export interface Expanded {
-  readonly view: OperatorView;
+  readonly operator: Operator;
   readonly rule: FactorRule;
   readonly strategy: Strategy;
   readonly expansion: Expansion;
@@ -53,14 +53,14 @@ export interface Expanded {
 /** Adds an expansion, node by node. Returns the results' names. */
 export function addExpansion(
   fragment: Fragment,
-  { view, rule, strategy: own, expansion, pieces, offsets = [] }: Expanded,
+  { operator, rule, strategy: own, expansion, pieces, offsets = [] }: Expanded,
   names: OperatorNames,
   addOperator: AddOperator,
 ): readonly (string | null)[] {
   const strategy = { ...own, axes: withFollowers(rule, own.axes) };
   const inside = new Map<string, Inside>();
-  operandNames(view.inputs).forEach((name, index) => {
-    const [type, tensor] = [view.inputs[index], names.inputs[index]];
+  operandNames(operator.inputs).forEach((name, index) => {
+    const [type, tensor] = [operator.inputs[index], names.inputs[index]];
     if (type && tensor) inside.set(name, { tensor, dims: rule.inputs[index] ?? [], type });
   });
   for (const offset of offsets)
@@ -70,19 +70,19 @@ export function addExpansion(
     inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value, isZero });
   }
   // The strategy of a block, or of an operator that knows its position, states the pending reduction of its sum as a whole.
-  const registered = entryOf(view.op, view.domain);
-  const isWhole = view.body !== undefined || offsets.length > 0 || registered?.isWritten === true;
-  const resultsInside = resultNames(view.outputs);
+  const registered = entryOf(operator.op, operator.domain);
+  const isWhole = operator.body !== undefined || offsets.length > 0 || registered?.isWritten === true;
+  const resultsInside = resultNames(operator.outputs);
   for (const node of expansion.nodes) {
     const dims = node.dims.map((result) => refineDims(result, pieces));
     const operands = node.inputs.map((name) => {
       if (name === null) return null;
       const operand = inside.get(name);
-      if (!operand) throw new Error(`expansion of ${view.op} reads ${name}, which no node of it makes`);
+      if (!operand) throw new Error(`expansion of ${operator.op} reads ${name}, which no node of it makes`);
       return operand;
     });
-    const inner = innerView(
-      view,
+    const inner = innerOperator(
+      operator,
       node,
       operands.map((operand) => operand?.type ?? null),
     );
@@ -97,7 +97,7 @@ export function addExpansion(
       if (tensor && type) inside.set(name, { tensor, dims: dims[index] ?? [], type });
     });
   }
-  return resultsInside.map((name, index) => (view.outputs[index] ? (inside.get(name)?.tensor ?? null) : null));
+  return resultsInside.map((name, index) => (operator.outputs[index] ? (inside.get(name)?.tensor ?? null) : null));
 }
 
 /** A tensor of the expansion. */
@@ -117,20 +117,20 @@ function refineDims(dims: TensorFactors, pieces: FactorPieces | undefined): Tens
 }
 
 /** A node of the expansion with whole types inferred, which are the same under every strategy. */
-function innerView(view: OperatorView, node: ExpansionNode, inputs: readonly (TensorType | null)[]): OperatorView {
-  const known = VIEWS.get(node);
-  if (known?.of === view && inputs.every((type, index) => type === known.inner.inputs[index])) return known.inner;
-  const inner = inferredView(view, node, inputs);
-  VIEWS.set(node, { of: view, inner });
+function innerOperator(operator: Operator, node: ExpansionNode, inputs: readonly (TensorType | null)[]): Operator {
+  const known = OPERATORS.get(node);
+  if (known?.of === operator && inputs.every((type, index) => type === known.inner.inputs[index])) return known.inner;
+  const inner = inferredOperator(operator, node, inputs);
+  OPERATORS.set(node, { of: operator, inner });
   return inner;
 }
 
-const VIEWS = new WeakMap<ExpansionNode, { readonly of: OperatorView; readonly inner: OperatorView }>();
+const OPERATORS = new WeakMap<ExpansionNode, { readonly of: Operator; readonly inner: Operator }>();
 
-function inferredView(view: OperatorView, node: ExpansionNode, inputs: readonly (TensorType | null)[]): OperatorView {
+function inferredOperator(operator: Operator, node: ExpansionNode, inputs: readonly (TensorType | null)[]): Operator {
   const domain = node.domain ?? '';
-  const bare: OperatorView = {
-    name: `${view.name}/${node.op}`,
+  const bare: Operator = {
+    name: `${operator.name}/${node.op}`,
     op: node.op,
     domain,
     attributes: node.attributes ?? {},
@@ -145,15 +145,15 @@ function inferredView(view: OperatorView, node: ExpansionNode, inputs: readonly 
 /** The inner operator's strategy: axes by the outer factors its dimensions are made of; partial operands are carried. */
 function strategyInside(
   fragment: Fragment,
-  view: OperatorView,
+  operator: Operator,
   operands: readonly (Inside | null)[],
   resultDims: readonly TensorFactors[],
   outerRule: FactorRule,
   outer: Strategy,
   leaves: boolean,
 ): Strategy {
-  const entry = operatorEntry(view);
-  const rule = entry.rule(view);
+  const entry = operatorEntry(operator);
+  const rule = entry.rule(operator);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};
   // A factor of size 1 that no axis shards does not separate other factors.
@@ -179,7 +179,7 @@ function strategyInside(
   for (const [index, dims] of rule.outputs.entries()) assign(dims, resultDims[index] ?? []);
   for (const [{ name }, { of }] of followers(rule, axes)) {
     if (axes[name]?.join() !== axes[of]?.join())
-      throw new IllegalStrategy(`${view.name}: factors ${name} and ${of} are sharded over different axes`);
+      throw new IllegalStrategy(`${operator.name}: factors ${name} and ${of} are sharded over different axes`);
     delete axes[name];
   }
   const partial = operands.map((operand) => (operand ? fragment.get(operand.tensor).layout.partial : []));
@@ -189,13 +189,14 @@ function strategyInside(
   const pending: Strategy['pending'] = { kind: later ? 'none' : 'all-reduce' };
   if (arriving.length === 0) return { ...placed, partialOperands: null, pending };
   const set = entry
-    .linear(view)
+    .linear(operator)
     .findIndex(
       (members) =>
         arriving.every((operand) => members.includes(operand)) &&
         members.every((member) => arriving.includes(member) || operands[member]?.isZero),
     );
-  if (set < 0) throw new IllegalStrategy(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
+  if (set < 0)
+    throw new IllegalStrategy(`${operator.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const partialOperands = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
   // Carried partial sums stay partial; the operator's own sum is reduced where it arises, or is a pending reduction of the block.
   return { ...placed, partialOperands, pending };

@@ -6,7 +6,7 @@ import type { DType } from '../ir/dtype.js';
 import { byteLength } from '../ir/dtype.js';
 import type { Attributes, ConstantTensor, TensorType } from '../ir/graph.js';
 import { elementCount } from '../ir/graph.js';
-import type { OperatorView } from '../ir/operator.js';
+import type { Operator } from '../ir/operator.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import type { Border } from '../sharding-propagation/collective-rule.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -115,7 +115,7 @@ export class Fragment {
       result ? this.tensor(result.type, result.layout, result.name, result.varying ?? [], false, result.border) : null,
     );
     const domain = operator.domain ?? '';
-    const view: OperatorView = {
+    const typed: Operator = {
       name: operator.op,
       op: operator.op,
       domain,
@@ -125,16 +125,16 @@ export class Fragment {
       outputCount: outputs.length,
     };
     const entry = operatorEntry({ op: operator.op, domain });
-    const work = entry.work(view);
+    const work = entry.work(typed);
     this.nodes.push({
       kind: 'compute',
       op: operator.op,
       domain,
-      attributes: view.attributes,
+      attributes: typed.attributes,
       inputs: operator.inputs,
       outputs,
       flops: work.flops,
-      bytes: entry.isView ? 0 : (work.bytes ?? trafficOf(view)),
+      bytes: entry.isView ? 0 : (work.bytes ?? trafficOf(typed)),
       ...(operator.lowering ? { lowering: operator.lowering } : {}),
     });
     return outputs.filter((name) => name !== null);
@@ -186,8 +186,8 @@ export function zeroConstant(dtype: DType): ConstantTensor {
 }
 
 /** Bytes that an operator reads and writes: its operands and results once each. */
-function trafficOf(view: OperatorView): number {
-  return [...view.inputs, ...view.outputs].reduce(
+function trafficOf(operator: Operator): number {
+  return [...operator.inputs, ...operator.outputs].reduce(
     (sum, type) => sum + (type ? byteLength(type.dtype, elementCount(type.shape)) : 0),
     0,
   );

@@ -6,13 +6,13 @@
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { appendTo } from '../ir/group-by.js';
-import type { OperatorView } from '../ir/operator.js';
+import type { Operator } from '../ir/operator.js';
 import type { Fragment, FragmentComputeNode, FragmentNode } from './fragment.js';
 import { isMatmul, type KernelPart, largestMatmul } from './kernels.js';
 import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
 
 /** Marks a lowered operator's nodes with their part of its kernel. Inside a recognised block no tensor takes memory. */
-export function markFused(fragment: Fragment, view: OperatorView, part: KernelPart): void {
+export function markFused(fragment: Fragment, operator: Operator, part: KernelPart): void {
   const readers = new Map<string, Set<FragmentNode>>();
   for (const node of fragment.nodes) {
     for (const name of readsOf(node)) readers.set(name, (readers.get(name) ?? new Set()).add(node));
@@ -33,7 +33,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
     const isWhole = part.attention !== undefined && (matmuls.length === 0 || matmuls[0] === nodes);
     const attention =
       part.attention && isWhole && matmuls.length < 2
-        ? localAttention(part.attention, view, fragment, nodes)
+        ? localAttention(part.attention, operator, fragment, nodes)
         : undefined;
     let moved = 0;
     for (const node of nodes) {
@@ -49,7 +49,7 @@ export function markFused(fragment: Fragment, view: OperatorView, part: KernelPa
         ...node,
         fused: fusedWork(node, part, { bytes, isMostExpensive: node === mostExpensive, attention }),
       });
-      if (!view.body) continue;
+      if (!operator.body) continue;
       for (const name of node.outputs) {
         if (name !== null && !leaves(name)) fragment.tensors.set(name, { ...fragment.get(name), inside: true });
       }
@@ -132,7 +132,7 @@ function mostExpensiveOf(nodes: readonly FragmentComputeNode[]): FragmentCompute
  */
 function localAttention(
   whole: NonNullable<FusedWork['attention']>,
-  view: OperatorView,
+  operator: Operator,
   fragment: Fragment,
   nodes: readonly FragmentComputeNode[],
 ): NonNullable<FusedWork['attention']> {
@@ -140,7 +140,7 @@ function localAttention(
   const flops = Math.max(0, ...(matmuls.length > 0 ? matmuls : nodes).map((node) => node.flops));
   const scores = matmuls[0]?.outputs[0];
   const [keys = whole.keys, queries = whole.queries] = scores ? fragment.get(scores).localShape.toReversed() : [];
-  const share = flops / Math.max(1, largestMatmul(view));
+  const share = flops / Math.max(1, largestMatmul(operator));
   return { ...whole, queries, keys, batch: (whole.batch * share * whole.queries * whole.keys) / (queries * keys) };
 }
 

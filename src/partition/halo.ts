@@ -12,7 +12,7 @@
  */
 import type { FactorRule, Halo } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../ir/operator.js';
 import { constant } from '../ir/ops/constants.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { resultNames, tensorsByName } from '../ir/written-names.js';
@@ -100,11 +100,11 @@ function addLocal(
   wanted: readonly ({ readonly result: FragmentResult; readonly shape: readonly number[] } | null)[],
 ): readonly (string | null)[] {
   const inputs = plain.inputs.map((name) => (name === null ? null : fragment.get(name)));
-  const view = localView(
+  const operator = localOperator(
     plain,
     inputs.map((type) => type && { dtype: type.dtype, shape: type.localShape }),
   );
-  const types = entry.infer(view);
+  const types = entry.infer(operator);
   const results = wanted.map((own, index): FragmentResult | null => {
     const shape = types[index]?.shape ?? [];
     if (!own) return null;
@@ -118,7 +118,7 @@ function addLocal(
   }
   if (!entry.expansion) throw new Error(`${plain.op} is written out and has no expansion`);
   const outputs = types.map((type, index) => (results[index] ? type : null));
-  return addWritten(fragment, entry.expansion({ ...view, outputs }), plain, results);
+  return addWritten(fragment, entry.expansion({ ...operator, outputs }), plain, results);
 }
 
 /** An expansion of the operator as a rank has it: its tensors are rows, but for the results. */
@@ -136,7 +136,7 @@ function addWritten(
     const entry = operatorEntry({ op, domain });
     const local = read.map((name) => (name === null ? null : fragment.get(name)));
     const types = entry.infer({
-      ...localView(
+      ...localOperator(
         { op, domain, attributes },
         local.map((type) => type && { dtype: type.dtype, shape: type.localShape }),
       ),
@@ -170,10 +170,10 @@ function rowsOf(
   return { type, layout: { ...replicated(type.shape), partial: partialAxes }, varying };
 }
 
-function localView(
+function localOperator(
   { op, domain = '', attributes = {} }: Pick<FragmentOperator, 'op' | 'domain' | 'attributes'>,
-  inputs: OperatorView['inputs'],
-): OperatorView {
+  inputs: Operator['inputs'],
+): Operator {
   return { name: op, op, domain, attributes, inputs, outputs: [], outputCount: 1 };
 }
 

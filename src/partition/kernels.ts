@@ -16,11 +16,11 @@ import { type GraphIndex, indexGraph, shapeOf } from '../ir/blocks/matching.js';
 import { type DType, isFloating } from '../ir/dtype.js';
 import { elementCount, type Graph, isOfModel, type Node, passOf, typeOf } from '../ir/graph.js';
 import { makersOf } from '../ir/makers-and-readers.js';
-import type { OperatorFamily, OperatorView } from '../ir/operator.js';
+import type { Operator, OperatorFamily } from '../ir/operator.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
 import { madeOnce, remembered } from '../ir/remembered.js';
-import { viewOf } from '../ir/view.js';
 
 /** The kind of kernel that an operator is part of. `free`: a kernel whose cost counts for another operator. */
 export type KernelKind = 'matmul' | 'attention' | 'memory' | 'update' | 'free';
@@ -107,11 +107,11 @@ export const gradientSums = remembered((graph: Graph): ReadonlySet<Node> => {
   return sums;
 });
 
-/** FLOP of the largest matmul of an operator, on the shapes of a view. */
-export function largestMatmul(view: OperatorView): number {
-  const { body } = view;
-  if (!body) return operatorEntry(view).work(view).flops;
-  return Math.max(0, ...body.nodes.filter(isMatmul).map((node) => largestMatmul(viewOf(body, node))));
+/** FLOP of the largest matmul of an operator, on its shapes. */
+export function largestMatmul(operator: Operator): number {
+  const { body } = operator;
+  if (!body) return operatorEntry(operator).work(operator).flops;
+  return Math.max(0, ...body.nodes.filter(isMatmul).map((node) => largestMatmul(operatorOf(body, node))));
 }
 
 /** Whether an operator is one matmul, or a few for each result: operators that run on matrix units. */
@@ -307,7 +307,7 @@ function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<Attentio
     queries,
     keys,
     valueWidth: values.shape.at(-1) ?? 1,
-    width: largestMatmul(viewOf(body, scores.node)) / (2 * elementCount(scores.shape)),
+    width: largestMatmul(operatorOf(body, scores.node)) / (2 * elementCount(scores.shape)),
     causal: masksOf(head).some((mask) => isCausalMask(index, mask)),
     dtype: firstType(body, scores.node),
   };
@@ -324,7 +324,7 @@ function sizesOfOperator(index: GraphIndex, node: Node): Omit<AttentionKernel, '
   const [output] = node.outputs;
   if (node.inputs.filter((name) => name !== null).length < 3 || !output) return null;
   // Attention itself sums over keys; rotary embedding, of the same family, is elementwise.
-  if (largestMatmul(viewOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
+  if (largestMatmul(operatorOf(index.graph, node)) <= 8 * elementCount(shapeOf(index, output))) return null;
   const heads = Number(node.attributes['q_num_heads'] ?? node.attributes['num_heads'] ?? query?.[1] ?? 1);
   const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
   const flat = query?.length === 3;

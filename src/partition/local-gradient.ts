@@ -6,9 +6,9 @@
  * the block's on smaller shapes, so that they compute the gradient of the operator on the rank's shards.
  */
 import type { Attributes, Graph, Node } from '../ir/graph.js';
-import type { OperatorView } from '../ir/operator.js';
+import type { Operator } from '../ir/operator.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import { viewOf } from '../ir/view.js';
 import type { Fragment } from './fragment.js';
 import type { GradientOperand, LocalGradient, ShardedTensor } from './sharded-graph.js';
 
@@ -41,7 +41,7 @@ export function localGradient(
   if (new Set(read).size < read.length) return null;
   const at = (names: Fragment['inputs'], index: number) => tensorOf(names[index] ?? '');
   const operandAt = (tensor: string | null) => at(fragment.inputs, tensor === null ? -1 : block.inputs.indexOf(tensor));
-  const view = viewOf(graph, forward);
+  const operator = operatorOf(graph, forward);
   const operands = forward.inputs.map((input, index): GradientOperand => {
     const tensor = operandAt(input);
     const gradient = at(fragment.outputs, differentiated.indexOf(index));
@@ -51,8 +51,8 @@ export function localGradient(
   });
   const isKnown = operands.every(({ type }, index) => (type === null) === (forward.inputs[index] === null));
   const given = operandAt(resultGradient);
-  const attributes = localAttributes(view, operands);
-  const [whole] = view.outputs;
+  const attributes = localAttributes(operator, operands);
+  const [whole] = operator.outputs;
   if (!isKnown || !given || !attributes || !whole) return null;
   const result = { dtype: whole.dtype, shape: given.localShape };
   const { op, domain } = forward;
@@ -60,10 +60,10 @@ export function localGradient(
 }
 
 /** Attributes of the operator on shards of these shapes; null where the shapes do not determine how its factors are sharded. */
-function localAttributes(view: OperatorView, operands: readonly GradientOperand[]): Attributes | null {
-  const { resize, rule: ruleOf } = operatorEntry(view);
-  if (!resize) return view.attributes;
-  const rule = ruleOf(view);
+function localAttributes(operator: Operator, operands: readonly GradientOperand[]): Attributes | null {
+  const { resize, rule: ruleOf } = operatorEntry(operator);
+  if (!resize) return operator.attributes;
+  const rule = ruleOf(operator);
   const sizes = new Map<string, number>();
   for (const [index, { type }] of operands.entries())
     for (const [dim, names] of (type ? (rule.inputs[index] ?? []) : []).entries()) {
@@ -79,5 +79,5 @@ function localAttributes(view: OperatorView, operands: readonly GradientOperand[
         sizes.set(name, own);
       }
     }
-  return resize(view, rule, (name) => sizes.get(name) ?? rule.factors.get(name)?.size ?? 1);
+  return resize(operator, rule, (name) => sizes.get(name) ?? rule.factors.get(name)?.size ?? 1);
 }

@@ -14,11 +14,11 @@
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../ir/operator.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { madeOnce, remembered } from '../ir/remembered.js';
 import { structureKey } from '../ir/structure-key.js';
-import { viewOf } from '../ir/view.js';
 import { operandNames, resultNames } from '../ir/written-names.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { axesOf, type PartialAxis, paddedSize, sameShards } from '../sharding-propagation/layout.js';
@@ -86,12 +86,12 @@ const readIn = remembered(
  * @throws IllegalStrategy as `lowerOperator`
  */
 export function lowerNode(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh): LoweredOperator {
-  const view = viewOf(graph, node);
+  const operator = operatorOf(graph, node);
   const context = contextOf(graph, node);
-  const key = `${structureKey(view)} ${JSON.stringify(context)}`;
+  const key = `${structureKey(operator)} ${JSON.stringify(context)}`;
   const byStrategy = madeOnce(LOWERED, mesh, () => new WeakMap<Strategy, Map<string, LoweredOperator>>());
   const byKey = madeOnce(byStrategy, strategy, () => new Map<string, LoweredOperator>());
-  return madeOnce(byKey, key, () => lowerOperator(view, strategy, mesh, context));
+  return madeOnce(byKey, key, () => lowerOperator(operator, strategy, mesh, context));
 }
 
 const LOWERED = new WeakMap<Mesh, WeakMap<Strategy, Map<string, LoweredOperator>>>();
@@ -101,26 +101,29 @@ const LOWERED = new WeakMap<Mesh, WeakMap<Strategy, Map<string, LoweredOperator>
  * @throws IllegalStrategy (an internal error) where the strategy is illegal for the rule or inside the operator's expansion
  */
 export function lowerOperator(
-  view: OperatorView,
+  operator: Operator,
   strategy: Strategy,
   mesh: Mesh,
-  { stored, read, kernel = ownKernel(view) }: OperatorContext = { stored: [], read: view.outputs.map(() => true) },
+  { stored, read, kernel = ownKernel(operator) }: OperatorContext = {
+    stored: [],
+    read: operator.outputs.map(() => true),
+  },
 ): LoweredOperator {
   const fragment = new Fragment(mesh);
-  const entry = operatorEntry(view);
-  const rule = entry.rule(view);
-  const operands = operandLayouts(rule, strategy, entry.linear(view), mesh);
-  fragment.inputs = operandNames(view.inputs).map((name, index) => {
-    const [type, layout] = [view.inputs[index], operands[index]];
+  const entry = operatorEntry(operator);
+  const rule = entry.rule(operator);
+  const operands = operandLayouts(rule, strategy, entry.linear(operator), mesh);
+  fragment.inputs = operandNames(operator.inputs).map((name, index) => {
+    const [type, layout] = [operator.inputs[index], operands[index]];
     return type && layout ? fragment.tensor(type, layout, name, [], stored[index] ?? false) : null;
   });
   const { inputs } = fragment;
-  const outputs = resultNames(view.outputs).map((name, index) => (view.outputs[index] ? name : null));
-  const results = addOperator(fragment, view, strategy, { inputs, outputs });
+  const outputs = resultNames(operator.outputs).map((name, index) => (operator.outputs[index] ? name : null));
+  const results = addOperator(fragment, operator, strategy, { inputs, outputs });
   fragment.outputs = results;
   const wanted = results.filter((name, index) => name !== null && read[index] === true) as readonly string[];
   fragment.keep(needed(fragment.nodes, wanted, readsOf, resultsOf));
-  markFused(fragment, view, kernel);
+  markFused(fragment, operator, kernel);
   markStored(fragment, new Set(inputs.filter((_, index) => stored[index])));
   return {
     operandLayouts: operands,
@@ -130,11 +133,11 @@ export function lowerOperator(
 }
 
 /** The kernel of an operator whose surrounding graph is unknown. */
-function ownKernel(view: OperatorView): KernelPart {
+function ownKernel(operator: Operator): KernelPart {
   return {
-    kind: isMatmul(view) ? 'matmul' : 'memory',
-    inputs: view.inputs.map(() => false),
-    outputs: view.outputs.map(() => false),
+    kind: isMatmul(operator) ? 'matmul' : 'memory',
+    inputs: operator.inputs.map(() => false),
+    outputs: operator.outputs.map(() => false),
     launches: true,
   };
 }
@@ -161,15 +164,15 @@ function markStored(fragment: Fragment, weights: ReadonlySet<string | null>): vo
 /** Adds an operator and its pending reduction to a fragment; its operands must have the layouts that the strategy demands. */
 function addOperator(
   fragment: Fragment,
-  view: OperatorView,
+  operator: Operator,
   strategy: Strategy,
   names: OperatorNames,
 ): readonly (string | null)[] {
-  const entry = operatorEntry(view);
-  const rule = entry.rule(view);
-  const linear = entry.linear(view);
+  const entry = operatorEntry(operator);
+  const rule = entry.rule(operator);
+  const linear = entry.linear(operator);
   const reason = checkStrategy(rule, strategy, linear, fragment.mesh);
-  if (reason) throw new IllegalStrategy(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
+  if (reason) throw new IllegalStrategy(`illegal strategy for ${operator.op} ${operator.name}: ${reason}`);
   const before = resultLayouts(rule, strategy, linear, fragment.mesh);
   const reduces = strategy.pending.kind !== 'none' && pendingPartial(rule, strategy).length > 0;
   const after = reduces ? reducedLayouts(rule, strategy, linear, fragment.mesh) : before;
@@ -178,7 +181,7 @@ function addOperator(
     return from && to && !sameShards(from, to, fragment.mesh);
   };
   const rawNames = names.outputs.map((name, index) => (owing(index) && name !== null ? undefined : name));
-  const raw = addUnreduced(fragment, entry, view, rule, strategy, before, { ...names, outputs: rawNames });
+  const raw = addUnreduced(fragment, entry, operator, rule, strategy, before, { ...names, outputs: rawNames });
   return raw.map((tensor, index) => {
     const [from, to] = [before[index], after[index]];
     if (tensor === null || !from || !to || !owing(index)) return tensor;
@@ -190,7 +193,7 @@ function addOperator(
 function addUnreduced(
   fragment: Fragment,
   entry: OperatorEntry,
-  view: OperatorView,
+  operator: Operator,
   rule: FactorRule,
   strategy: Strategy,
   results: readonly (Layout | null)[],
@@ -201,36 +204,44 @@ function addUnreduced(
   const has = (kind: Factor['kind']) => sharded.some((factor) => factor.kind === kind);
   const stream = streamOf(refined, strategy);
   if (stream)
-    return addStreamed(fragment, { entry, view, rule: refined, strategy, stream, results }, names, addOperator);
+    return addStreamed(fragment, { entry, operator, rule: refined, strategy, stream, results }, names, addOperator);
   const isWritten = entry.isWritten && shardedHalos(fragment, refined, strategy).length === 0;
-  if (has('expanded') || view.body || isWritten) {
+  if (has('expanded') || operator.body || isWritten) {
     const { expansion } = entry;
-    if (!expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
+    if (!expansion) throw new Error(`${operator.op} has an expanded factor but no expansion`);
     const { pieces, ...unrefined } = strategy;
     const expanded = {
-      view,
+      operator,
       rule: refined,
       strategy: unrefined,
-      expansion: madeOnce(EXPANSIONS, view, () => expansion(view)),
+      expansion: madeOnce(EXPANSIONS, operator, () => expansion(operator)),
       pieces,
     };
     return addExpansion(fragment, expanded, names, addOperator);
   }
   if (has('indexed') && !names.positioned) {
-    if (!entry.indexed) throw new Error(`${view.op} has an indexed factor but no form that takes offsets`);
+    if (!entry.indexed) throw new Error(`${operator.op} has an indexed factor but no form that takes offsets`);
     const indexed = sharded.filter((factor) => factor.kind === 'indexed');
     const offsets = Object.fromEntries(indexed.map((factor) => [factor.name, offsetOf(fragment, factor, strategy)]));
     const shardSizes = Object.fromEntries(
       indexed.map((factor) => [factor.name, shardSizeOn(fragment, factor, strategy)]),
     );
     const { pieces, ...unrefined } = strategy;
-    const expansion = entry.indexed(view, offsets, shardSizes);
-    const positioned = { view, rule: refined, strategy: unrefined, expansion, pieces, offsets: Object.values(offsets) };
+    const expansion = entry.indexed(operator, offsets, shardSizes);
+    const positioned = {
+      operator,
+      rule: refined,
+      strategy: unrefined,
+      expansion,
+      pieces,
+      offsets: Object.values(offsets),
+    };
     return addExpansion(fragment, positioned, names, addOperator);
   }
   const halos = shardedHalos(fragment, refined, strategy);
   const cut = new Set(halos.map(({ factor }) => factor));
-  const bordered = cut.size > 0 ? { ...view, attributes: (entry.bordered ?? attributesOf)(view, cut) } : view;
+  const bordered =
+    cut.size > 0 ? { ...operator, attributes: (entry.bordered ?? attributesOf)(operator, cut) } : operator;
   const attributes = entry.resize
     ? entry.resize(bordered, rule, (name) => localSize(fragment.mesh, refined, strategy, name))
     : bordered.attributes;
@@ -240,12 +251,12 @@ function addUnreduced(
   const varying = varyingOf(fragment, inputs);
   const stays = (layout: Layout) => varying.filter((axis) => !axesOf(layout).includes(axis));
   const plain: FragmentOperator = {
-    op: view.op,
-    domain: view.domain,
+    op: operator.op,
+    domain: operator.domain,
     attributes,
     inputs,
     // An unused result keeps its position: positions identify results.
-    results: view.outputs.map((type, index) => {
+    results: operator.outputs.map((type, index) => {
       const layout = results[index];
       const name = names.outputs[index];
       return type && layout ? { ...(name ? { name } : {}), type, layout, varying: stays(layout) } : null;
@@ -261,11 +272,11 @@ function addUnreduced(
       ? addOnBorders(fragment, entry, plain, refined, halos)
       : fragment.add(plain);
   let next = 0;
-  return view.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
+  return operator.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
 }
 
 /** An operator is lowered under dozens of strategies: its expansion is the same in all. */
-const EXPANSIONS = new WeakMap<OperatorView, Expansion>();
+const EXPANSIONS = new WeakMap<Operator, Expansion>();
 
 /** The operands that sums are added to, kept on the first of the ranks that hold partial sums. */
 function withOperandsOnce(
@@ -284,7 +295,7 @@ function withOperandsOnce(
   });
 }
 
-function attributesOf({ attributes }: OperatorView): OperatorView['attributes'] {
+function attributesOf({ attributes }: Operator): Operator['attributes'] {
   return attributes;
 }
 

@@ -12,7 +12,7 @@
  */
 import type { FactorRule, TensorFactors } from '../ir/factor-rule.js';
 import type { Attributes, TensorType } from '../ir/graph.js';
-import type { Expansion, OperatorEntry, OperatorView, Streamed } from '../ir/operator.js';
+import type { Expansion, Operator, OperatorEntry, Streamed } from '../ir/operator.js';
 import { constant } from '../ir/ops/constants.js';
 import { ZIGZAG } from '../ir/passes/order-sequence.js';
 import { type Layout, layoutFromFactors, type PartialAxis, replicated } from '../sharding-propagation/layout.js';
@@ -26,7 +26,7 @@ import { type HopPart, PIECES, partsOfHop } from './zigzag.js';
 /** An operator under a strategy that streams one of its factors. */
 export interface StreamedOperator {
   readonly entry: OperatorEntry;
-  readonly view: OperatorView;
+  readonly operator: Operator;
   readonly rule: FactorRule;
   readonly strategy: Strategy;
   readonly stream: Stream;
@@ -37,11 +37,11 @@ export interface StreamedOperator {
 /** Adds the hops of a streamed operator; returns its results' names. */
 export function addStreamed(
   fragment: Fragment,
-  operator: StreamedOperator,
+  streaming: StreamedOperator,
   names: OperatorNames,
   addOperator: AddOperator,
 ): readonly (string | null)[] {
-  return new Hops(fragment, operator, addOperator).run(names);
+  return new Hops(fragment, streaming, addOperator).run(names);
 }
 
 class Hops {
@@ -52,10 +52,10 @@ class Hops {
 
   constructor(
     private readonly fragment: Fragment,
-    private readonly operator: StreamedOperator,
+    private readonly streaming: StreamedOperator,
     private readonly addOperator: AddOperator,
   ) {
-    const { strategy, stream } = operator;
+    const { strategy, stream } = streaming;
     const axes = Object.entries(strategy.axes).filter(([name]) => name !== stream.streamed && name !== stream.beside);
     this.count = axesSize(fragment.mesh, stream.axes);
     this.strategy = { axes: Object.fromEntries(axes), partialOperands: null, pending: { kind: 'none' } };
@@ -63,28 +63,28 @@ class Hops {
   }
 
   run(names: OperatorNames): readonly (string | null)[] {
-    const { entry, view, rule, results, stream } = this.operator;
-    if (!entry.streamed) throw new Error(`${view.op} has a factor that streams and no form for chunks`);
-    const steps = entry.streamed(view, (name) => this.sizeOf(name), this.isPadded(stream.streamed));
+    const { entry, operator, rule, results, stream } = this.streaming;
+    if (!entry.streamed) throw new Error(`${operator.op} has a factor that streams and no form for chunks`);
+    const steps = entry.streamed(operator, (name) => this.sizeOf(name), this.isPadded(stream.streamed));
     const own = this.withoutPadding(names.inputs);
     const goes = rule.inputs.map((dims) => this.follows(dims));
     let travelling = own.map((name, index) => (goes[index] ? this.entered(name, index) : name));
     /** The running values of rows, by piece of the rank's own positions. */
     const rows: (readonly string[])[] = [];
     /** By result: sums of the rank's own rows by their pieces, or of the current hop's chunk. */
-    const sums: string[][] = view.outputs.map(() => []);
+    const sums: string[][] = operator.outputs.map(() => []);
     /** By result that follows its chunk: the part of the rank's own chunk. */
     const home = new Map<number, string>();
     for (let hop = 0; hop < this.count; hop++) {
       const arrived = travelling;
       if (hop < this.count - 1) travelling = arrived.map((name, index) => (goes[index] ? this.sent(name) : name));
-      const added: string[][] = view.outputs.map(() => []);
+      const added: string[][] = operator.outputs.map(() => []);
       for (const part of partsOfHop(hop, this.count, this.pieces > 1)) {
         // A stationary operand is brought into the form of a hop in each hop anew: no copy is alive between hops (defer.ts).
         const operands = arrived.map((name, index) => this.pickedChunk(name, index, hop, part, goes[index] === true));
         if (steps.online) this.continued(steps, rows, part, operands, hop);
         else {
-          const made = this.compute(steps.first, operands, rule.inputs, view.outputs.length);
+          const made = this.compute(steps.first, operands, rule.inputs, operator.outputs.length);
           for (const [index, name] of made.entries())
             this.addTo(this.follows(rule.outputs[index]) ? added : sums, index, name, part);
         }
@@ -102,8 +102,10 @@ class Hops {
       }
     }
     const { online } = steps;
-    const ended = online ? rows.map((kept) => this.compute(online.end, kept, online.kept, view.outputs.length)) : [];
-    return view.outputs.map((type, index) => {
+    const ended = online
+      ? rows.map((kept) => this.compute(online.end, kept, online.kept, operator.outputs.length))
+      : [];
+    return operator.outputs.map((type, index) => {
       const parts = online ? ended.flatMap((of) => of[index] ?? []) : (sums[index] ?? []);
       const [layout, own] = [results[index], home.get(index)];
       if (!type || parts.length === 0 || !layout) return null;
@@ -122,7 +124,7 @@ class Hops {
     hop: number,
   ): void {
     if (!online) return;
-    const { rule } = this.operator;
+    const { rule } = this.streaming;
     const isSecond = byRank && this.isSecond(byRank);
     const [one, other] = rows as [readonly string[], readonly string[]];
     const before = isSecond ? one.map((name, index) => this.chosen(isSecond, other[index] as string, name)) : rows[own];
@@ -139,7 +141,7 @@ class Hops {
 
   /** Adds a part's contribution to a result to the piece that it belongs to. */
   private addTo(sums: readonly string[][], result: number, made: string, { own, other, byRank }: HopPart): void {
-    const { rule, stream } = this.operator;
+    const { rule, stream } = this.streaming;
     const pieces = sums[result] as string[];
     const dims = rule.outputs[result];
     const add = (piece: number, name: string) => {
@@ -173,7 +175,7 @@ class Hops {
 
   /** Whether a rank's part of this hop is of second pieces: a bool of shape [1]. */
   private isSecond(byRank: readonly number[]): string {
-    const own = this.fragment.coordinate(this.operator.stream.axes, 1);
+    const own = this.fragment.coordinate(this.streaming.stream.axes, 1);
     const table = this.fragment.constant(constant('bool', byRank, [byRank.length]));
     return this.made('Gather', [table, own], { dtype: 'bool', shape: [1] }, replicated([1]), {
       attributes: { axis: 0 },
@@ -190,8 +192,8 @@ class Hops {
    * else in that dimension.
    */
   private isZigzag(): boolean {
-    const { view, rule, stream } = this.operator;
-    if (view.attributes[ZIGZAG] !== this.count) return false;
+    const { operator, rule, stream } = this.streaming;
+    if (operator.attributes[ZIGZAG] !== this.count) return false;
     const names = [stream.streamed, stream.beside];
     const [keys = 1, queries = 1] = names.map((name) => rule.factors.get(name)?.size);
     const isAlone = (dims: TensorFactors | null) =>
@@ -206,11 +208,11 @@ class Hops {
 
   /** Whether a tensor travels round the ring with its chunk. */
   private follows(dims: TensorFactors | null | undefined): boolean {
-    return this.has(dims, this.operator.stream.streamed) && !this.has(dims, this.operator.stream.beside);
+    return this.has(dims, this.streaming.stream.streamed) && !this.has(dims, this.streaming.stream.beside);
   }
 
   private hasBoth(dims: TensorFactors | null | undefined): boolean {
-    return this.has(dims, this.operator.stream.streamed) && this.has(dims, this.operator.stream.beside);
+    return this.has(dims, this.streaming.stream.streamed) && this.has(dims, this.streaming.stream.beside);
   }
 
   private has(dims: TensorFactors | null | undefined, factor: string): boolean {
@@ -223,24 +225,24 @@ class Hops {
 
   /** The size of a factor in the computation of a hop. */
   private sizeOf(name: string): number {
-    const { streamed, beside } = this.operator.stream;
+    const { streamed, beside } = this.streaming.stream;
     return this.chunkSizes(name) / (name === streamed || name === beside ? this.pieces : 1);
   }
 
   /** The size of a factor in travelling and in stationary tensors. */
   private readonly chunkSizes = (name: string): number => {
-    const size = this.operator.rule.factors.get(name)?.size ?? 1;
-    const { streamed, beside } = this.operator.stream;
+    const size = this.streaming.rule.factors.get(name)?.size ?? 1;
+    const { streamed, beside } = this.streaming.stream;
     return name === streamed || name === beside ? Math.ceil(size / this.count) : size;
   };
 
   private isPadded(factor: string): boolean {
-    return (this.operator.rule.factors.get(factor)?.size ?? 1) % this.count !== 0;
+    return (this.streaming.rule.factors.get(factor)?.size ?? 1) % this.count !== 0;
   }
 
   /** The operands with zeros where a chunk has no positions, so that sums over chunks are those over positions. */
   private withoutPadding(names: OperatorNames['inputs']): OperatorNames['inputs'] {
-    const { rule, view, strategy, stream } = this.operator;
+    const { rule, operator, strategy, stream } = this.streaming;
     const factors = new Map(rule.factors);
     for (const name of [stream.streamed, stream.beside]) {
       const factor = factors.get(name);
@@ -248,7 +250,7 @@ class Hops {
     }
     // A bool needs no masking; in a tensor with both factors the streamed one is not sharded.
     const inputs = rule.inputs.map((dims, index) => {
-      if (!dims || view.inputs[index]?.dtype === 'bool') return null;
+      if (!dims || operator.inputs[index]?.dtype === 'bool') return null;
       return this.hasBoth(dims) ? dims.map((own) => (own.includes(stream.streamed) ? [] : own)) : dims;
     });
     return withNeutralPadding(
@@ -261,8 +263,8 @@ class Hops {
 
   /** Which positions of the chunk of a hop are there, in the dimensions given. */
   private positionsAt(hop: number, dims: TensorFactors): string {
-    const { streamed, axes } = this.operator.stream;
-    const [size, chunkSize] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.chunkSizes(streamed)];
+    const { streamed, axes } = this.streaming.stream;
+    const [size, chunkSize] = [this.streaming.rule.factors.get(streamed)?.size ?? 1, this.chunkSizes(streamed)];
     const table = Array.from({ length: this.count * chunkSize }, (_, at) => (at < size ? 1 : 0));
     const rows = this.fragment.constant(constant('bool', table, [this.count, chunkSize]));
     const [picked] = this.fragment.add({
@@ -278,8 +280,8 @@ class Hops {
 
   /** An operand as the hops have it: a rank's chunk by itself, sharded over other axes as before. */
   private entered(name: string | null, index: number): string | null {
-    const { rule, view, stream } = this.operator;
-    const [dims, type] = [rule.inputs[index], view.inputs[index]];
+    const { rule, operator, stream } = this.streaming;
+    const [dims, type] = [rule.inputs[index], operator.inputs[index]];
     if (name === null || !type || !dims || !(this.has(dims, stream.streamed) || this.has(dims, stream.beside)))
       return name;
     const { partial } = this.fragment.get(name).layout;
@@ -324,14 +326,14 @@ class Hops {
   /** A tensor of the next rank's before: each rank sends its own on. */
   private sent(name: string | null): string | null {
     if (name === null) return null;
-    const { axes } = this.operator.stream;
+    const { axes } = this.streaming.stream;
     const to = Array.from({ length: this.count }, (_, member) => (member + 1) % this.count);
     return this.fragment.communicate({ kind: 'permute', to }, axes, name, this.fragment.get(name).layout);
   }
 
   /** An operand as a part of a hop has it. */
   private pickedChunk(name: string | null, index: number, hop: number, part: HopPart, isThere: boolean): string | null {
-    const { rule, stream } = this.operator;
+    const { rule, stream } = this.streaming;
     const dims = rule.inputs[index];
     if (name === null || !dims) return name;
     const hasBoth = this.hasBoth(dims);
@@ -373,12 +375,14 @@ class Hops {
    * The part of an operand with both factors that a hop computes with: its positions along the streamed factor are gathered.
    */
   private chunkOf(name: string, index: number, hop: number, part: HopPart): string {
-    const { rule, view, stream } = this.operator;
-    const [dims, whole] = [rule.inputs[index], view.inputs[index]];
+    const { rule, operator, stream } = this.streaming;
+    const [dims, whole] = [rule.inputs[index], operator.inputs[index]];
     if (!dims || !whole) return name;
     const axis = this.axisOf(dims, stream.streamed);
     if (dims[axis]?.length !== 1)
-      throw new IllegalStrategy(`operand ${index} of ${view.name} has ${stream.streamed} together with other factors`);
+      throw new IllegalStrategy(
+        `operand ${index} of ${operator.name} has ${stream.streamed} together with other factors`,
+      );
     const { partial } = this.fragment.get(name).layout;
     const sizes = (factor: string) => (factor === stream.streamed ? this.sizeOf(factor) : this.chunkSizes(factor));
     return this.made(
@@ -392,8 +396,8 @@ class Hops {
 
   /** The positions that a part reads in the chunk of a hop; positions beyond the end are replaced by the last one. */
   private positionsOf(hop: number, { other, byRank }: HopPart): string {
-    const { streamed } = this.operator.stream;
-    const [size, length] = [this.operator.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
+    const { streamed } = this.streaming.stream;
+    const [size, length] = [this.streaming.rule.factors.get(streamed)?.size ?? 1, this.sizeOf(streamed)];
     const first = this.numberOf(hop, this.pieces * length, (rank) => (byRank?.[rank] ?? other) * length);
     const positions = this.numbers('Add', [first, this.countTo(length)], length);
     return this.isPadded(streamed)
@@ -410,7 +414,7 @@ class Hops {
 
   /** A rank's own of some numbers: an int64 [1]. */
   private byRank(numbers: readonly number[]): string {
-    const own = this.fragment.coordinate(this.operator.stream.axes, 1);
+    const own = this.fragment.coordinate(this.streaming.stream.axes, 1);
     return this.numbers('Gather', [this.fragment.constant(int64Constant(numbers)), own], 1, { axis: 0 });
   }
 
@@ -428,7 +432,7 @@ class Hops {
     inputs: readonly string[],
     { dtype, shape }: TensorType,
     layout: Layout,
-    { attributes = {}, varying = this.operator.stream.axes, lowering = 'slice' }: StreamedOwn,
+    { attributes = {}, varying = this.streaming.stream.axes, lowering = 'slice' }: StreamedOwn,
   ): string {
     const results = [{ type: { dtype, shape }, layout, varying }];
     return this.fragment.add({ op, attributes, inputs, results, lowering })[0] as string;
@@ -447,13 +451,13 @@ class Hops {
     dims: FactorRule['inputs'],
     results: number,
   ): readonly string[] {
-    const { view, rule } = this.operator;
+    const { operator, rule } = this.streaming;
     const sizes = [...rule.factors].map(([name, factor]) => [name, { ...factor, size: this.sizeOf(name) }] as const);
     return addExpansion(
       this.fragment,
       {
-        view: {
-          ...view,
+        operator: {
+          ...operator,
           inputs: inputs.map((name) => (name === null ? null : this.fragment.get(name))),
           outputs: Array.from({ length: results }, () => ({ dtype: 'float32', shape: [] })),
         },

@@ -7,9 +7,9 @@ import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import type { OperatorEntry } from '../ir/operator.js';
+import { operatorOf, ruleOf } from '../ir/operator-of.js';
 import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf, operatorEntry } from '../ir/ops/index.js';
-import { ruleOf, viewOf } from '../ir/view.js';
 import { primeFactors } from '../sharding-propagation/mesh.js';
 import type { SequenceMethods } from '../sharding-propagation/roles.js';
 import type { MeshDegrees, Pins, PossibleDegrees } from './degrees.js';
@@ -98,7 +98,7 @@ function sequenceProblem(graph: Graph, { tp, sp = 1 }: Pick<MeshDegrees, 'tp' | 
 /** State-space layers: every later position reads the state that a position leaves. */
 function refuseStates(graph: Graph, sp: number): void {
   const scanning = graph.nodes.find(
-    (node) => node.phase === 'forward' && operatorEntry(node).carriesState?.(viewOf(graph, node)),
+    (node) => node.phase === 'forward' && operatorEntry(node).carriesState?.(operatorOf(graph, node)),
   );
   if (scanning)
     throw doesNotFit(
@@ -117,8 +117,8 @@ export function refuseRing(graph: Graph, factsOf: OperatorFactsOf, spOf: (node: 
   for (const node of graph.nodes) {
     const sp = spOf(node);
     if (sp === 1) continue;
-    const { view, families } = factsOf(node);
-    const rule = ruleOf(view);
+    const { operator, families } = factsOf(node);
+    const rule = ruleOf(operator);
     const sequences = [...families.factors.sequence];
     const { family, block } = operatorEntry(node);
     // A standalone attention operator takes no chunks of keys: those that plain operators can express were rewritten before.
@@ -181,7 +181,7 @@ interface UndividedHeads {
 function undividedHeads(graph: Graph, degree: number): UndividedHeads | null {
   for (const node of graph.nodes) {
     if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
-    const rule = ruleOf(viewOf(graph, node));
+    const rule = ruleOf(operatorOf(graph, node));
     const heads = attentionHeads(rule);
     // An operator without keys (a rotary embedding) may stay sharded along positions.
     if (!rule.factors.has('t')) continue;

@@ -3,8 +3,8 @@
  * (ulysses), or queries and streamed keys at once (ring).
  */
 import type { Graph, Node } from '../ir/graph.js';
+import { operatorOf, ruleOf } from '../ir/operator-of.js';
 import { entryOf, operatorRole } from '../ir/ops/index.js';
-import { ruleOf, viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import { refineRule } from '../sharding-propagation/refine.js';
 import { type AttentionMethod, type AttentionMethods, axesTaking } from '../sharding-propagation/roles.js';
@@ -22,7 +22,7 @@ export function attentionMethods(
   for (const node of graph.nodes) {
     const strategy = strategies.get(node.name);
     if (node.phase !== 'forward' || !strategy || !mayBeAttention(node)) continue;
-    const whole = ruleOf(viewOf(graph, node));
+    const whole = ruleOf(operatorOf(graph, node));
     const { factors, place } = familiesOf(node, whole);
     // A rotary embedding is of attention's family and has no keys; other Softmax has one sequence or none.
     if (place !== 'attention' || (operatorRole(node) !== 'softmax' && !whole.factors.has('t'))) continue;

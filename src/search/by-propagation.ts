@@ -7,8 +7,8 @@ import { resharderOn } from '../cost-model/resharder-on.js';
 import { originalTensors, withoutClones } from '../ir/autodiff/recompute.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import { viewOf } from '../ir/view.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
 import {
@@ -80,10 +80,10 @@ type WantedLayouts = ReadonlyMap<string, readonly (Layout | null)[]>;
 function wantedLayouts(graph: Graph, mesh: Mesh, { strategies }: Propagation): WantedLayouts {
   return new Map(
     graph.nodes.map((node) => {
-      const view = viewOf(graph, node);
+      const operator = operatorOf(graph, node);
       const entry = operatorEntry(node);
       const strategy = strategies.get(node.group) ?? REPLICATED;
-      return [node.name, operandLayouts(entry.rule(view), strategy, entry.linear(view), mesh)] as const;
+      return [node.name, operandLayouts(entry.rule(operator), strategy, entry.linear(operator), mesh)] as const;
     }),
   );
 }

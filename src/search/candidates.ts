@@ -77,10 +77,10 @@ interface AxisPlacement {
 
 /** Enumerates and prices an operator's strategies; the replicated one comes first where it is allowed. */
 export function candidatesOf(request: CandidateRequest): CandidateSet {
-  const { view, mesh } = request;
-  const entry = operatorEntry(view);
-  const rule = entry.rule(view);
-  const linear = entry.linear(view);
+  const { operator, mesh } = request;
+  const entry = operatorEntry(operator);
+  const rule = entry.rule(operator);
+  const linear = entry.linear(operator);
   const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;
   const allPlacements = (asked: CandidateRequest) =>
     [...plainPlacements(asked, entry, rule), ...piecePlacements(asked, entry, rule)].filter((placement) =>
@@ -113,7 +113,7 @@ export function candidatesOf(request: CandidateRequest): CandidateSet {
   const priced = pricedStrategies(attempted, request);
   if (priced.strategies.length === 0)
     throw unsatisfiable(
-      `${view.op} ${view.name}`,
+      `${operator.op} ${operator.name}`,
       sourcesOf(request.pins),
       `its rule is ${rule.text}, and no strategy on this mesh satisfies them`,
     );
@@ -124,14 +124,14 @@ export function candidatesOf(request: CandidateRequest): CandidateSet {
 export function followingCandidates({ strategies }: CandidateSet, request: CandidateRequest): CandidateSet {
   const priced = pricedStrategies(strategies, request);
   if (priced.strategies.length < strategies.length)
-    throw new Error(`${request.view.name} cannot follow the strategies of the operator that it recomputes`);
+    throw new Error(`${request.operator.name} cannot follow the strategies of the operator that it recomputes`);
   return { ...priced, strategies, unused: [], liftsRoles: false };
 }
 
 /** The strategies of an operator that can be lowered, with their costs. */
 function pricedStrategies(
   all: readonly Strategy[],
-  { view, mesh, cluster, context, merged: only = mergedOnce(mesh) }: CandidateRequest,
+  { operator, mesh, cluster, context, merged: only = mergedOnce(mesh) }: CandidateRequest,
 ): Omit<CandidateSet, 'unused' | 'liftsRoles'> {
   const merged = (layout: Layout | null) => layout && only(layout);
   const strategies: Strategy[] = [];
@@ -139,7 +139,7 @@ function pricedStrategies(
   const operands: (readonly (Layout | null)[])[] = [];
   const results: (readonly (Layout | null)[])[] = [];
   for (const strategy of all) {
-    const lowered = lowerIfLegal(view, strategy, mesh, context);
+    const lowered = lowerIfLegal(operator, strategy, mesh, context);
     if (!lowered) continue;
     strategies.push(strategy);
     costs.push(priceFragment(lowered.fragment, cluster));
@@ -167,7 +167,7 @@ const REORDERED: ReadonlySet<Factor['kind']> = new Set(['contracting', 'expanded
 
 /** Every sub-axis on any factor or on none, in the mesh's order: for pins that split an axis in ways the search would not. */
 function everyPlacement(
-  { mesh, view, pins }: CandidateRequest,
+  { mesh, operator, pins }: CandidateRequest,
   entry: OperatorEntry,
   rule: FactorRule,
 ): readonly AxisPlacement[] {
@@ -181,7 +181,7 @@ function everyPlacement(
         .map((factor): FactorSubAxes => ({ ...axes, [factor.name]: [...(axes[factor.name] ?? []), name] })),
     ]);
     if (all.length > EVERY_LIMIT)
-      throw unsatisfiable(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to check');
+      throw unsatisfiable(`${operator.op} ${operator.name}`, sourcesOf(pins), 'it has too many strategies to check');
   }
   return all.map((axes): AxisPlacement => ({ axes }));
 }
@@ -447,7 +447,7 @@ function partialOperandVariants(
   });
   const plain = plainly(placement);
   const sets = linear
-    .map((operands, set) => ({ operands: operands.filter((operand) => request.view.inputs[operand] != null), set }))
+    .map((operands, set) => ({ operands: operands.filter((operand) => request.operator.inputs[operand] != null), set }))
     .filter(({ operands }) => operands.some((operand) => !request.weights[operand]));
   const idleGroups = idle.length > 1 ? [...idle, idle.flat()] : idle;
   return [

@@ -10,8 +10,8 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, priceGraph } from '../cost-model/predict.js';
 import { predictStages, stagesMemory } from '../cost-model/predict-stages.js';
 import { type Graph, isBackward, runsPerStep } from '../ir/graph.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import { viewOf } from '../ir/view.js';
 import type { Liveness } from '../partition/liveness.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import type { OffloadPlaces } from '../partition/offload.js';
@@ -247,8 +247,8 @@ function stagesOf(
 /** Work of the unsharded graph. */
 export function unshardedFlops(graph: Graph): number {
   return graph.nodes.reduce((sum, node) => {
-    const view = viewOf(graph, node);
-    const { flops } = operatorEntry(node).work(view);
+    const operator = operatorOf(graph, node);
+    const { flops } = operatorEntry(node).work(operator);
     return sum + runsPerStep(node.phase, graph) * flops;
   }, 0);
 }

@@ -11,8 +11,8 @@ import { type Factor, type FactorRule, ruleSides } from '../ir/factor-rule.js';
 import { type DimensionMark, type DimensionMarks, followDimensions } from '../ir/follow-dimensions.js';
 import { type BatchDimension, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { weightTensors } from '../ir/of-weights.js';
+import { operatorOf, ruleOf } from '../ir/operator-of.js';
 import { entryOf } from '../ir/ops/index.js';
-import { ruleOf, viewOf } from '../ir/view.js';
 import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
 import type { FactorFamily, OperatorPlace } from '../sharding-propagation/roles.js';
 
@@ -189,7 +189,7 @@ export function expertDimensions(graph: Graph): readonly BatchDimension[] {
   const found = new Map<string, BatchDimension>();
   for (const node of graph.nodes) {
     if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') continue;
-    const rule = ruleOf(viewOf(graph, node));
+    const rule = ruleOf(operatorOf(graph, node));
     node.inputs.forEach((input, index) => {
       if (input === null || !weights.has(input)) return;
       const { dtype, shape } = typeOf(graph, input);
@@ -206,7 +206,7 @@ export function expertOperators(graph: Graph): (node: Node) => boolean {
   const starts = expertDimensions(graph);
   if (starts.length === 0) return () => false;
   const marks = followBatch({ ...graph, batch: starts });
-  return (node) => expertFactors(node, ruleOf(viewOf(graph, node)), graph, marks).length > 0;
+  return (node) => expertFactors(node, ruleOf(operatorOf(graph, node)), graph, marks).length > 0;
 }
 
 /**

@@ -16,9 +16,9 @@ import { fusesBlocks } from '../cost-model/device.js';
 import { byteLength } from '../ir/dtype.js';
 import { type Graph, type Node, type TensorType, typeOf } from '../ir/graph.js';
 import { appendTo } from '../ir/group-by.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { madeOnce } from '../ir/remembered.js';
-import { viewOf } from '../ir/view.js';
 import type { TensorReader } from '../partition/assignment.js';
 import type { Fragment } from '../partition/fragment.js';
 import { contextOf, lowerOperator } from '../partition/lower-operator.js';
@@ -238,10 +238,10 @@ class Gathering {
     same: readonly number[],
     held: readonly boolean[],
   ): Float64Array {
-    const view = viewOf(this.graph, node);
+    const operator = operatorOf(this.graph, node);
     const context = contextOf(this.graph, node);
     return Float64Array.from(set.strategies, (strategy, state) => {
-      const { fragment } = lowerOperator(view, strategy, this.mesh, context);
+      const { fragment } = lowerOperator(operator, strategy, this.mesh, context);
       const names = new Map<string, string>();
       node.inputs.forEach((input, operand) => {
         const layout = set.operands[state]?.[operand];

@@ -1,5 +1,5 @@
 /**
- * @file Facts about each operator that do not depend on the mesh: its types, its weights, its batch, its readers' view of it.
+ * @file Facts about each operator that do not depend on the mesh: its types, its weights, its batch, which results are read.
  * Gathered once per graph; every combination of degrees asks for candidates with them.
  */
 
@@ -7,12 +7,12 @@ import type { Graph, Node } from '../ir/graph.js';
 import { isOnceAStep } from '../ir/graph.js';
 import { makersOf } from '../ir/makers-and-readers.js';
 import { weightTensors } from '../ir/of-weights.js';
-import type { OperatorView } from '../ir/operator.js';
+import type { Operator } from '../ir/operator.js';
+import { operatorOf, ruleOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
 import { remembered } from '../ir/remembered.js';
 import { structureKey } from '../ir/structure-key.js';
-import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
 import { type InnerDegrees, type Roles, rolesOf, type SequenceMethods } from '../sharding-propagation/roles.js';
 import type { CandidateRequest } from './candidates.js';
@@ -47,26 +47,26 @@ export function operatorFactsOf(graph: Graph, { sp = 1, ep = 1, ...methods }: Re
   const partOf = statePartOf(graph);
   const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
   const make = (node: Node): OperatorFacts => {
-    const view = viewOf(graph, node);
+    const operator = operatorOf(graph, node);
     const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
-    const families = familiesOf(node, ruleOf(view));
+    const families = familiesOf(node, ruleOf(operator));
     const hints = hinted.get(node) ?? new Map();
     const context = contextOf(graph, node);
     const rounded = rounding.has(node);
     const part = partOf(node);
     const around = [weights, context, familiesKey(families), [...hints], rounded, part];
-    const key = `${structureKey(view)} ${JSON.stringify(around)}`;
+    const key = `${structureKey(operator)} ${JSON.stringify(around)}`;
     return {
       key,
       part,
       follows: node.phase === 'recompute' ? (nodes.get(node.forward ?? '') ?? null) : null,
-      view,
+      operator,
       weights,
       context,
       families,
       roles,
       // An update that every rank repeats is data parallelism, and leaves no degree without use.
-      heavy: !isAccumulator(node) && !isOnceAStep(node.phase) && workOf(view) >= heavyFrom,
+      heavy: !isAccumulator(node) && !isOnceAStep(node.phase) && workOf(operator) >= heavyFrom,
       hints,
       rounded,
     };
@@ -96,7 +96,7 @@ function roundedOperators(graph: Graph): ReadonlySet<Node> {
 function smallestHeavyWork(graph: Graph): number {
   const works = graph.nodes
     .filter(({ phase }) => !isOnceAStep(phase))
-    .map((node) => workOf(viewOf(graph, node)))
+    .map((node) => workOf(operatorOf(graph, node)))
     .sort((a, b) => b - a);
   const enough = 0.9 * works.reduce((sum, work) => sum + work, 0);
   let sum = 0;
@@ -107,8 +107,8 @@ function smallestHeavyWork(graph: Graph): number {
   return Infinity;
 }
 
-function workOf(view: OperatorView): number {
-  return operatorEntry(view).work(view).flops;
+function workOf(operator: Operator): number {
+  return operatorEntry(operator).work(operator).flops;
 }
 
 function familiesKey({ place, factors, digits }: FactorFamilies): unknown {

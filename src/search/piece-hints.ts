@@ -11,7 +11,7 @@
  */
 import type { DimensionFactors, FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
-import { ruleOf, viewOf } from '../ir/view.js';
+import { operatorOf, ruleOf } from '../ir/operator-of.js';
 
 /** A piece that a reader sees; a whole one (the three of q, k, v) takes no axis. */
 export interface SeenPiece {
@@ -27,7 +27,7 @@ type Hints = ReadonlyMap<string, readonly SeenPiece[]>;
 
 /** Per operator: its factors that readers or producers see as several pieces. */
 export function pieceHints(graph: Graph): ReadonlyMap<Node, Hints> {
-  const ruled = graph.nodes.map((node) => ({ node, rule: ruleOf(viewOf(graph, node)) }));
+  const ruled = graph.nodes.map((node) => ({ node, rule: ruleOf(operatorOf(graph, node)) }));
   const walk = new PieceWalk();
   const fromReaders = () => {
     for (const own of ruled.toReversed()) walk.carry(own, 'outputs', 'inputs');
@@ -81,7 +81,7 @@ class PieceWalk {
   }
 }
 
-/** An operator's view of a dimension: its factors, or the known pieces of its only factor. */
+/** How an operator divides a dimension: its factors, or the known pieces of its only factor. */
 function piecesOf(factors: DimensionFactors, rule: FactorRule, hints: Hints): Seen {
   if (factors.length === 1) return hints.get(factors[0] as string) ?? null;
   if (factors.length === 0) return null;

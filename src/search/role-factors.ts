@@ -2,7 +2,7 @@
  * @file The factors of an operator that axes of a mesh may take under their roles (roles.ts in sharding-propagation).
  */
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
-import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { Operator, OperatorEntry } from '../ir/operator.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
 import { borderProblem } from '../sharding-propagation/halo.js';
@@ -23,7 +23,7 @@ export const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set([
 
 /** An operator on a mesh, as roles need it. */
 export interface RoleRequest {
-  readonly view: OperatorView;
+  readonly operator: Operator;
   readonly mesh: Mesh;
   /** The families of its factors. */
   readonly families: FactorFamilies;
@@ -109,9 +109,10 @@ export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes
 }
 
 /** Whether so many parts divide a factor, or it may be padded until they do; and windows reach no further than the next shard. */
-export function canBeCut(factor: Factor, parts: number, { view }: RoleRequest, rule: FactorRule): boolean {
+export function canBeCut(factor: Factor, parts: number, { operator }: RoleRequest, rule: FactorRule): boolean {
   const isDivided =
-    factor.size % parts === 0 || (factor.size > parts && mayBePadded(factor.name, view, rule, operatorEntry(view)));
+    factor.size % parts === 0 ||
+    (factor.size > parts && mayBePadded(factor.name, operator, rule, operatorEntry(operator)));
   return isDivided && borderProblem(rule, factor.name, parts) === null;
 }
 
@@ -120,16 +121,16 @@ function isMadeByWindows({ name }: Factor, rule: FactorRule): boolean {
   return [...rule.factors.values()].some(({ halo }) => halo?.of === name);
 }
 
-function isHeavy({ view }: RoleRequest): boolean {
-  return HEAVY.has(operatorEntry(view).family);
+function isHeavy({ operator }: RoleRequest): boolean {
+  return HEAVY.has(operatorEntry(operator).family);
 }
 
 /**
  * Whether a factor is a dimension of a weight matrix that is multiplied, or of a table that is looked up. Operands that are only
  * added or compared (biases, masks) follow the tensors that they are added to.
  */
-function cutsWeight(factor: Factor, { weights, view }: RoleRequest, rule: FactorRule): boolean {
-  const { family, parameterInputs } = operatorEntry(view);
+function cutsWeight(factor: Factor, { weights, operator }: RoleRequest, rule: FactorRule): boolean {
+  const { family, parameterInputs } = operatorEntry(operator);
   if (!HEAVY.has(family) && family !== 'indexing') return false;
   // Operands of an attention besides fused projections are masks or biases, even where they are constant.
   const multiplies = (operand: number) => family !== 'attention' || (parameterInputs?.includes(operand) ?? false);
@@ -137,7 +138,7 @@ function cutsWeight(factor: Factor, { weights, view }: RoleRequest, rule: Factor
     (dims, operand) =>
       weights[operand] &&
       multiplies(operand) &&
-      (view.inputs[operand]?.shape.length ?? 0) >= 2 &&
+      (operator.inputs[operand]?.shape.length ?? 0) >= 2 &&
       dims?.some((names) => names.includes(factor.name)),
   );
 }

@@ -6,9 +6,9 @@ import { AutoparError } from '../ir/error.js';
 import type { FactorRule } from '../ir/factor-rule.js';
 import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { type Leaders, leadersOf } from '../ir/layers.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { stateWeights } from '../ir/passes/state-weights.js';
-import { viewOf } from '../ir/view.js';
 import type { Assignment, SharedReshard, TensorReader } from '../partition/assignment.js';
 import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
@@ -82,11 +82,11 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
     const name = leaders.operators.get(node.name) ?? node.name;
     const entry = Object.hasOwn(plan.operators, name) ? plan.operators[name] : undefined;
     if (!entry) throw unfit('plan-incomplete', `the plan has no entry for operator ${node.name}`, { node: node.name });
-    const view = viewOf(graph, node);
-    const operator = operatorEntry(view);
+    const operator = operatorOf(graph, node);
+    const registered = operatorEntry(operator);
     const strategy = strategyFrom(entry);
-    const rule = operator.rule(view);
-    const reason = checkStrategy(rule, strategy, operator.linear(view), mesh) ?? nothingPending(rule, strategy);
+    const rule = registered.rule(operator);
+    const reason = checkStrategy(rule, strategy, registered.linear(operator), mesh) ?? nothingPending(rule, strategy);
     if (reason)
       throw unfit('plan-illegal', `the plan's strategy for operator ${node.name} is not possible: ${reason}`, {
         node: node.name,

@@ -5,8 +5,8 @@
 import { clonedOperators } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { leadersOf } from '../ir/layers.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
-import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -56,10 +56,10 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
   const plain = graph.nodes.filter(({ phase }) => phase !== 'recompute');
   const operators = plain.map((node): PlacedOperator => {
     const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
-    const view = viewOf(graph, node);
+    const operator = operatorOf(graph, node);
     const entry = operatorEntry(node);
-    const rule = entry.rule(view);
-    const linear = entry.linear(view);
+    const rule = entry.rule(operator);
+    const linear = entry.linear(operator);
     const stated = plan.operators[leaders.operators.get(node.name) ?? node.name];
     return {
       node,

@@ -3,8 +3,8 @@
  * the model's inputs. Compiled with them, the model gets these strategies again.
  */
 import type { Graph } from '../ir/graph.js';
+import { operatorOf, ruleOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { ruleOf, viewOf } from '../ir/view.js';
 import { sharedOperators } from '../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../sharding-propagation/annotations/annotation.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';
@@ -57,7 +57,7 @@ export function factorsOf(
     const axes = axesText(factor);
     return axes === '-' ? `${size}` : `${size}:${axes}`;
   };
-  const entries = [...ruleOf(viewOf(graph, node)).factors.keys()].map((factor) => {
+  const entries = [...ruleOf(operatorOf(graph, node)).factors.keys()].map((factor) => {
     const pieces = strategy.pieces?.[factor];
     if (!pieces) return [factor, axesText(factor)] as const;
     return [factor, `(${pieces.map((size, index) => pieceText(size, pieceName(factor, index))).join(' | ')})`] as const;

@@ -2,10 +2,10 @@
  * @file The layout in which each tensor is produced, from strategies alone.
  */
 import type { Graph } from '../ir/graph.js';
-import type { OperatorView } from '../ir/operator.js';
+import type { Operator } from '../ir/operator.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import { structureKey } from '../ir/structure-key.js';
-import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -23,9 +23,9 @@ export function producedLayouts(
     const strategy = strategies.get(node.group) ?? REPLICATED;
     const alike = known.get(strategy) ?? new Map<string, readonly (Layout | null)[]>();
     known.set(strategy, alike);
-    const view = viewOf(graph, node);
-    const layouts = alike.get(structureKey(view)) ?? layoutsOf(view, strategy, mesh);
-    alike.set(structureKey(view), layouts);
+    const operator = operatorOf(graph, node);
+    const layouts = alike.get(structureKey(operator)) ?? layoutsOf(operator, strategy, mesh);
+    alike.set(structureKey(operator), layouts);
     node.outputs.forEach((output, index) => {
       const layout = layouts[index];
       if (output !== null && layout) produced.set(output, layout);
@@ -34,8 +34,8 @@ export function producedLayouts(
   return produced;
 }
 
-function layoutsOf(view: OperatorView, strategy: Strategy, mesh: Mesh): readonly (Layout | null)[] {
-  const entry = operatorEntry(view);
-  const layouts = reducedLayouts(entry.rule(view), strategy, entry.linear(view), mesh);
+function layoutsOf(operator: Operator, strategy: Strategy, mesh: Mesh): readonly (Layout | null)[] {
+  const entry = operatorEntry(operator);
+  const layouts = reducedLayouts(entry.rule(operator), strategy, entry.linear(operator), mesh);
   return layouts.map((layout) => layout && mergedLayout(layout, mesh));
 }

@@ -12,7 +12,7 @@ import { importModel } from '../../src/api/models/import.js';
 import { plan } from '../../src/api/plan.js';
 import { annotationsOf, type PinRecord } from '../../src/api/requests/annotations.js';
 import type { Graph, Node } from '../../src/ir/graph.js';
-import { ruleOf, viewOf } from '../../src/ir/view.js';
+import { operatorOf, ruleOf } from '../../src/ir/operator-of.js';
 import { placePlan } from '../../src/strategy/placed-operators.js';
 import { planPins } from '../../src/strategy/plan-pins.js';
 import { missing } from '../missing.js';
@@ -103,5 +103,5 @@ function pin(node: Node, factors: Readonly<Record<string, string>>): NamedPin {
 
 /** Size of a factor of a node; 1 where it has none of that name. */
 function sizeOf(graph: Graph, node: Node, factor: string): number {
-  return ruleOf(viewOf(graph, node)).factors.get(factor)?.size ?? 1;
+  return ruleOf(operatorOf(graph, node)).factors.get(factor)?.size ?? 1;
 }

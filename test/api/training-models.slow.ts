@@ -12,8 +12,8 @@ import { importModel } from '../../src/api/models/import.js';
 import type { Training } from '../../src/api/models/training.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { type Graph, typeOf } from '../../src/ir/graph.js';
+import { operatorOf } from '../../src/ir/operator-of.js';
 import { entryOf } from '../../src/ir/ops/index.js';
-import { viewOf } from '../../src/ir/view.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { missing } from '../missing.js';
 import { thinned } from '../selection.js';
@@ -78,5 +78,8 @@ for (const item of CASES) {
 /** FLOPs of the optimizer, once for all weights. */
 function updateFlops(graph: Graph): number {
   const updates = graph.nodes.filter(({ phase }) => phase === 'update');
-  return updates.reduce((sum, node) => sum + (entryOf(node.op, node.domain)?.work(viewOf(graph, node)).flops ?? 0), 0);
+  return updates.reduce(
+    (sum, node) => sum + (entryOf(node.op, node.domain)?.work(operatorOf(graph, node)).flops ?? 0),
+    0,
+  );
 }

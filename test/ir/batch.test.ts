@@ -5,8 +5,8 @@ import { AutoparError } from '../../src/ir/error.js';
 import type { Node } from '../../src/ir/graph.js';
 import type { ModelProto, NodeProto } from '../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { operatorOf, ruleOf } from '../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../src/ir/ops/constants.js';
-import { ruleOf, viewOf } from '../../src/ir/view.js';
 import { runOnnx } from '../../src/runtime/reference.js';
 import { model, node, ramp, saved, tensor, value } from './model-maker.js';
 import { compare, noise } from './same-results.js';
@@ -55,7 +55,7 @@ test('the batch is followed through flattening, heads and into a mask', async (t
   const mask = [...imported.graph.weights].find(([, weight]) => weight.shape.length === 4)?.[0] ?? '';
   t.deepEqual(marks.dimensionMarks(mask), [{ minor: 1, size: 2 }, null, null, null]);
   const mix = nodeNamed(imported, 'mix');
-  const rule = ruleOf(viewOf(imported.graph, mix));
+  const rule = ruleOf(operatorOf(imported.graph, mix));
   const marked = [...marks.factorMarks(mix)];
   t.is(marked.length, 1);
   t.deepEqual(marked[0]?.[1], { minor: 4, size: 2 });

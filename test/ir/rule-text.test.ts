@@ -2,7 +2,7 @@
  * @file Rule text: parsing and binding, with expected factors written out.
  */
 import test from 'ava';
-import type { OperatorView } from '../../src/ir/operator.js';
+import type { Operator } from '../../src/ir/operator.js';
 import { bindRule, dimensionSize } from '../../src/ir/rule-text.js';
 
 type Shape = readonly number[] | null;
@@ -14,7 +14,7 @@ function bound(
   outputs: readonly Shape[],
   sizes?: Record<string, number>,
 ): string {
-  const types = (shapes: readonly Shape[]): OperatorView['inputs'] =>
+  const types = (shapes: readonly Shape[]): Operator['inputs'] =>
     shapes.map((shape) => (shape ? { dtype: 'float32', shape } : null));
   const rule = bindRule(text, { name: 'node', inputs: types(inputs), outputs: types(outputs) }, sizes);
   const side = (operands: typeof rule.inputs) =>

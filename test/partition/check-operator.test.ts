@@ -8,7 +8,7 @@ import type { FactorRule } from '../../src/ir/factor-rule.js';
 import { lowerIfLegal } from '../../src/partition/lower-operator.js';
 import { makeMesh, type SubAxis } from '../../src/sharding-propagation/mesh.js';
 import { checkStrategy, type PendingReduction, type Strategy } from '../../src/sharding-propagation/strategy.js';
-import { CASES, viewOfCase } from '../ir/ops/cases.js';
+import { CASES, operatorOfCase } from '../ir/ops/cases.js';
 import { needEntry } from '../ir/ops/simulate.js';
 import { selection } from '../selection.js';
 import { findingsOf } from './fragment-types.js';
@@ -29,13 +29,13 @@ for (const [family, samples] of byFamily)
     const wrong: string[] = [];
     let count = 0;
     for (const [, [number, sample]] of selection(samples, ([, { op }]) => op, 1)) {
-      const view = viewOfCase(sample);
+      const operator = operatorOfCase(sample);
       const entry = needEntry(sample.op, sample.domain);
-      const rule = entry.rule(view);
-      const linear = entry.linear(view);
+      const rule = entry.rule(operator);
+      const linear = entry.linear(operator);
       for (const strategy of strategies(rule, linear.length)) {
         if (checkStrategy(rule, strategy, linear, MESH) !== null) continue;
-        const lowered = lowerIfLegal(view, strategy, MESH);
+        const lowered = lowerIfLegal(operator, strategy, MESH);
         if (!lowered) continue;
         count++;
         for (const finding of findingsOf(lowered.fragment))

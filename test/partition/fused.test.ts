@@ -2,8 +2,8 @@ import test from 'ava';
 import { GraphBuilder } from '../../models/builder.js';
 import { inMixedPrecision, type LowType } from '../../src/ir/autodiff/mixed-precision.js';
 import type { BlockMatch } from '../../src/ir/blocks/block.js';
+import { operatorOf } from '../../src/ir/operator-of.js';
 import { recogniseBlocks } from '../../src/ir/passes/recognise-blocks.js';
-import { viewOf } from '../../src/ir/view.js';
 import type { Fragment, FragmentNode } from '../../src/partition/fragment.js';
 import { contextOf, lowerOperator } from '../../src/partition/lower-operator.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
@@ -32,7 +32,7 @@ function attention(axes: Readonly<Record<string, readonly string[]>>, low?: LowT
   const node = graph.nodes.find(({ body }) => body);
   if (!node) throw new Error('no block');
   const strategy = { axes, partialOperands: null, pending: { kind: 'none' } } as const;
-  return lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node)).fragment;
+  return lowerOperator(operatorOf(graph, node), strategy, mesh, contextOf(graph, node)).fragment;
 }
 
 type Operator = Extract<FragmentNode, { kind: 'compute' }>;

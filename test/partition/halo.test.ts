@@ -6,7 +6,7 @@ import test from 'ava';
 import { lowerOperator } from '../../src/partition/lower-operator.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { checkStrategy } from '../../src/sharding-propagation/strategy.js';
-import { viewOfCase } from '../ir/ops/cases.js';
+import { operatorOfCase } from '../ir/ops/cases.js';
 import { makeRun } from '../ir/ops/one-node.js';
 import type { Case } from '../ir/ops/sample.js';
 import { needEntry } from '../ir/ops/simulate.js';
@@ -63,11 +63,11 @@ for (const [number, own] of SAMPLES.entries())
     const inputs = own.inputs.map((input, index) => (input ? randomValues(input, number * 16 + index) : null));
     const { faults } = await prove(own, inputs, run, HERE);
     t.deepEqual(faults.slice(0, 5), []);
-    const view = viewOfCase(own);
+    const operator = operatorOfCase(own);
     for (const mesh of HERE) {
-      const strategies = strategiesOf(needEntry(own.op), view, mesh);
+      const strategies = strategiesOf(needEntry(own.op), operator, mesh);
       const exchanging = strategies.filter((strategy) => {
-        const { fragment } = lowerOperator(view, strategy, mesh);
+        const { fragment } = lowerOperator(operator, strategy, mesh);
         t.deepEqual(findingsOf(fragment), [], JSON.stringify(strategy));
         return fragment.nodes.some((node) => node.kind === 'communicate' && node.collective.kind === 'permute');
       });
@@ -76,11 +76,11 @@ for (const [number, own] of SAMPLES.entries())
   });
 
 test('a window that reaches beyond the next shard is refused with both sizes and the degree that would do', (t) => {
-  const view = viewOfCase(sample('Conv', [floats(1, 2, 20), floats(2, 2, 7)], { strides: [2], pads: [3, 3] }));
+  const operator = operatorOfCase(sample('Conv', [floats(1, 2, 20), floats(2, 2, 7)], { strides: [2], pads: [3, 3] }));
   const legal = (parts: number) => {
     const strategy = { axes: { y0: ['sp'] }, partialOperands: null, pending: { kind: 'none' } } as const;
     const mesh = { axes: [{ name: 'sp', size: parts, subAxes: [{ name: 'sp', size: parts }] }] };
-    return checkStrategy(needEntry('Conv').rule(view), strategy, [], mesh);
+    return checkStrategy(needEntry('Conv').rule(operator), strategy, [], mesh);
   };
   t.is(legal(4), null);
   t.is(

@@ -1,6 +1,6 @@
 import test from 'ava';
 import type { TensorType } from '../../src/ir/graph.js';
-import type { OperatorView } from '../../src/ir/operator.js';
+import type { Operator } from '../../src/ir/operator.js';
 import { lowerOperator } from '../../src/partition/lower-operator.js';
 import { shardedText } from '../../src/partition/text.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
@@ -13,22 +13,17 @@ const mesh = makeMesh([
 const floats = (...shape: number[]): TensorType => ({ dtype: 'float32', shape });
 const integers = (...shape: number[]): TensorType => ({ dtype: 'int64', shape });
 
-function view(
-  op: string,
-  attributes: OperatorView['attributes'],
-  inputs: TensorType[],
-  output: TensorType,
-): OperatorView {
+function operator(op: string, attributes: Operator['attributes'], inputs: TensorType[], output: TensorType): Operator {
   return { name: op, op, domain: '', attributes, inputs, outputs: [output], outputCount: 1 };
 }
 
 /** The lowering as text; strategies are written shortly: axes, what is pending, what is carried. */
-function lowered(operator: OperatorView, strategy: Partial<Strategy>): string {
+function lowered(operator: Operator, strategy: Partial<Strategy>): string {
   const full: Strategy = { axes: {}, partialOperands: null, pending: { kind: 'none' }, ...strategy };
   return shardedText(lowerOperator(operator, full, mesh).fragment);
 }
 
-const matmul = view('MatMul', {}, [floats(4, 8, 16), floats(16, 32)], floats(4, 8, 32));
+const matmul = operator('MatMul', {}, [floats(4, 8, 16), floats(16, 32)], floats(4, 8, 32));
 
 test('a column-parallel MatMul has no pending reduction', (t) => {
   t.is(
@@ -38,7 +33,7 @@ test('a column-parallel MatMul has no pending reduction', (t) => {
 });
 
 test('a factor seen as pieces is cut inside of each: fused q, k and v', (t) => {
-  const fused = view('MatMul', {}, [floats(4, 8, 16), floats(16, 192)], floats(4, 8, 192));
+  const fused = operator('MatMul', {}, [floats(4, 8, 16), floats(16, 192)], floats(4, 8, 192));
   const strategy = { axes: { 'n.1': ['tp'] }, pieces: { n: [3, 64] } };
   t.is(lowered(fused, strategy), 'out0 = MatMul(in0, in1)  [4, 8, 96] of [4, 8, 192] [-, -, (3 | 64:tp)]');
   t.throws(() => lowered(fused, { ...strategy, pieces: { n: [3, 60] } }), { message: /is not the size 192/ });
@@ -67,13 +62,13 @@ test('a partial result may be left partial', (t) => {
 
 test('updates of a scatter that adds may be partial sums while its rows are sharded', (t) => {
   const operands = [floats(4, 6), integers(2, 1), floats(2, 6)];
-  const scatter = view('ScatterND', { reduction: 'add' }, operands, floats(4, 6));
+  const scatter = operator('ScatterND', { reduction: 'add' }, operands, floats(4, 6));
   const lines = lowered(scatter, { axes: { x0: ['dp'] }, partialOperands: { set: 0, axes: ['tp'] } }).split('\n');
   t.regex(lines.at(-1) ?? '', /^out0 = ScatterND\(.*\) {2}\[2, 6\] of \[4, 6\] \[dp, -\] \+ partial\(tp\)$/);
 });
 
 test('a linear operator carries partial operands through', (t) => {
-  const add = view('Add', {}, [floats(4, 8), floats(4, 8)], floats(4, 8));
+  const add = operator('Add', {}, [floats(4, 8), floats(4, 8)], floats(4, 8));
   t.is(
     lowered(add, { axes: { a0: ['dp'] }, partialOperands: { set: 0, axes: ['tp'] } }),
     'out0 = Add(in0, in1)  [2, 8] of [4, 8] [dp, -] + partial(tp)',
@@ -81,7 +76,7 @@ test('a linear operator carries partial operands through', (t) => {
 });
 
 test('a lookup in a sharded vocabulary masks what lies in other shards', (t) => {
-  const gather = view('Gather', { axis: 0 }, [floats(100, 16), integers(4, 8)], floats(4, 8, 16));
+  const gather = operator('Gather', { axis: 0 }, [floats(100, 16), integers(4, 8)], floats(4, 8, 16));
   const lines = lowered(gather, { axes: { v: ['tp'], i0: ['dp'] }, pending: { kind: 'all-reduce' } }).split('\n');
   t.regex(lines[3] ?? '', /Reshape\(coordinate\(tp\)\*50\)/);
   t.deepEqual(
@@ -95,7 +90,7 @@ test('a lookup in a sharded vocabulary masks what lies in other shards', (t) => 
 });
 
 test('a softmax over a sharded dimension is its expansion with a maximum and a sum over ranks', (t) => {
-  const softmax = view('Softmax', { axis: -1 }, [floats(4, 8, 16)], floats(4, 8, 16));
+  const softmax = operator('Softmax', { axis: -1 }, [floats(4, 8, 16)], floats(4, 8, 16));
   const operators = lowered(softmax, { axes: { a2: ['tp'] } })
     .split('\n')
     .map((line) => line.replace(/^.* = /, '').replace(/[( ].*/, ''));
@@ -111,7 +106,7 @@ test('a softmax over a sharded dimension is its expansion with a maximum and a s
 });
 
 test('a mean over a sharded dimension divides by the whole size', (t) => {
-  const mean = view('ReduceMean', { axes: [-1], keepdims: 1 }, [floats(4, 8, 16)], floats(4, 8, 1));
+  const mean = operator('ReduceMean', { axes: [-1], keepdims: 1 }, [floats(4, 8, 16)], floats(4, 8, 1));
   const { fragment } = lowerOperator(
     mean,
     { axes: { a2: ['tp'] }, partialOperands: null, pending: { kind: 'none' } },
@@ -122,7 +117,7 @@ test('a mean over a sharded dimension divides by the whole size', (t) => {
 });
 
 test('attributes that hold sizes shrink with their factors', (t) => {
-  const reshape = view('Reshape', { shape: [4, 8, 4, 16] }, [floats(4, 8, 64)], floats(4, 8, 4, 16));
+  const reshape = operator('Reshape', { shape: [4, 8, 4, 16] }, [floats(4, 8, 64)], floats(4, 8, 4, 16));
   const { fragment } = lowerOperator(
     reshape,
     { axes: { a: ['dp'] }, partialOperands: null, pending: { kind: 'none' } },
@@ -137,7 +132,7 @@ test('an illegal strategy is a fault that names operator and reason', (t) => {
 });
 
 test('an operator whose values depend on the position is told its offset', (t) => {
-  const trilu = view('Trilu', { k: 0, upper: 0 }, [floats(8, 8)], floats(8, 8));
+  const trilu = operator('Trilu', { k: 0, upper: 0 }, [floats(8, 8)], floats(8, 8));
   const text = lowered(trilu, { axes: { i: ['tp'] } }).replace(/\bt\d+/g, 't');
   t.regex(text, /= Add\(t, coordinate\(tp\)\*4\).*varying\(tp\)/);
   t.regex(text, /out0 = Trilu\(in0, t\) {2}\[4, 8\] of \[8, 8\] \[tp, -\]$/);
@@ -145,8 +140,13 @@ test('an operator whose values depend on the position is told its offset', (t) =
 
 test('a result that is not used keeps its place', (t) => {
   const types = [floats(4, 8), floats(2, 32, 8), floats(2, 32, 8)];
-  const last: OperatorView = {
-    ...view('LSTM', { hidden_size: 8, direction: 'bidirectional' }, [floats(6, 4, 8), ...types.slice(1)], floats(1)),
+  const last: Operator = {
+    ...operator(
+      'LSTM',
+      { hidden_size: 8, direction: 'bidirectional' },
+      [floats(6, 4, 8), ...types.slice(1)],
+      floats(1),
+    ),
     outputs: [null, floats(2, 4, 8)],
     outputCount: 2,
   };
@@ -161,7 +161,12 @@ test('a result that is not used keeps its place', (t) => {
 });
 
 test('a bias follows channels that are cut inside of whole groups', (t) => {
-  const conv = view('Conv', { group: 3 }, [floats(4, 12, 5, 5), floats(12, 4, 1, 1), floats(12)], floats(4, 12, 5, 5));
+  const conv = operator(
+    'Conv',
+    { group: 3 },
+    [floats(4, 12, 5, 5), floats(12, 4, 1, 1), floats(12)],
+    floats(4, 12, 5, 5),
+  );
   t.deepEqual(lowered(conv, { axes: { co: ['dp'], ci: ['tp'] } }).split('\n'), [
     't0 = Conv(in0, in1)  [4, 6, 5, 5] of [4, 12, 5, 5] [-, (3 | 4:dp), -, -] + partial(tp)',
     't1 = all-reduce.sum(tp) t0  [4, 6, 5, 5] of [4, 12, 5, 5] [-, (3 | 4:dp), -, -]',

@@ -2,7 +2,7 @@
  * @file Scatters that add, lowered: over rows, over updates, over both, and with partial sums passing through.
  */
 import test from 'ava';
-import type { OperatorView } from '../../src/ir/operator.js';
+import type { Operator } from '../../src/ir/operator.js';
 import { lowerOperator } from '../../src/partition/lower-operator.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import type { Strategy } from '../../src/sharding-propagation/strategy.js';
@@ -30,7 +30,7 @@ const UPDATES = wave([4, 2, 6], 2);
 /** Every row once, one twice, one counted from the end. */
 const PLACES: Values = { dtype: 'int64', shape: [4, 2, 1], data: [0, 7, 3, 3, -2, 4, 1, 2] };
 
-const VIEW: OperatorView = {
+const OPERATOR: Operator = {
   name: 'scatter',
   op: 'ScatterND',
   domain: '',
@@ -56,17 +56,17 @@ const STRATEGIES: readonly Partial<Strategy>[] = [
 for (const given of STRATEGIES) {
   test(`a scatter under ${JSON.stringify(given)} is what it is whole`, async (t) => {
     const strategy: Strategy = { axes: {}, partialOperands: null, pending: { kind: 'none' }, ...given };
-    const { fragment } = lowerOperator(VIEW, strategy, mesh);
+    const { fragment } = lowerOperator(OPERATOR, strategy, mesh);
     const operands = new Map([DATA, PLACES, UPDATES].map((value, index) => [`in${index}`, value]));
     const [made] = await simulateFragment(fragment, operands, ['out0'], run);
-    const [whole] = await run(VIEW, [DATA, PLACES, UPDATES], [DATA]);
+    const [whole] = await run(OPERATOR, [DATA, PLACES, UPDATES], [DATA]);
     t.is(made && whole ? difference(made, whole, 1e-5) : 'nothing', null);
   });
 }
 
 test('nothing of the size of rows times updates is made', (t) => {
   const { fragment } = lowerOperator(
-    VIEW,
+    OPERATOR,
     { axes: { x0: ['tp'], i0: ['dp'] }, partialOperands: null, pending: { kind: 'none' } },
     mesh,
   );

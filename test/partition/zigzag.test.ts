@@ -11,9 +11,9 @@ import { importModel } from '../../src/api/models/import.js';
 import { withTraining } from '../../src/api/models/training.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { operatorOf } from '../../src/ir/operator-of.js';
 import { inZigzag } from '../../src/ir/passes/order-sequence.js';
 import { orderedPlaces, reordered } from '../../src/ir/sequence-order.js';
-import { viewOf } from '../../src/ir/view.js';
 import { lowerOperator } from '../../src/partition/lower-operator.js';
 import { partsOfHop } from '../../src/partition/zigzag.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
@@ -66,7 +66,7 @@ function productsOf(graph: Graph, count: number): readonly number[] {
     const mesh = makeMesh([['sp', count]]);
     const axes = mesh.axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
     const strategy = { axes: { s: axes, t: axes }, partialOperands: null, pending: { kind: 'none' as const } };
-    const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh);
+    const { fragment } = lowerOperator(operatorOf(graph, node), strategy, mesh);
     return fragment.nodes.reduce(
       (sum, own) => sum + (own.kind === 'compute' && own.op === 'MatMul' ? own.flops : 0),
       0,

@@ -6,7 +6,7 @@ import test from 'ava';
 import { constant } from '../../src/ir/ops/constants.js';
 import { runOnnx } from '../../src/runtime/reference.js';
 import { ABSENT, sharedCases } from '../api/shared-models.js';
-import { CASES, viewOfCase } from '../ir/ops/cases.js';
+import { CASES, operatorOfCase } from '../ir/ops/cases.js';
 import { makeRun, type Values } from '../ir/ops/one-node.js';
 import { difference, randomValues } from '../ir/ops/values.js';
 import { missing } from '../missing.js';
@@ -39,11 +39,11 @@ else {
         lacking.add(name);
         continue;
       }
-      const view = viewOfCase(sample);
+      const operator = operatorOfCase(sample);
       const inputs = sample.inputs.map((input, index) => (input ? randomValues(input, number * 16 + index) : null));
-      const expected = await run(sample, inputs, view.outputs);
+      const expected = await run(sample, inputs, operator.outputs);
       try {
-        const { outputs } = await torch.evaluate({ model: operatorModel(view), arrays: arraysOf(inputs) });
+        const { outputs } = await torch.evaluate({ model: operatorModel(operator), arrays: arraysOf(inputs) });
         for (const [index, value] of expected.entries()) {
           const own = outputs[`y${index}`];
           if (value === null || own === undefined) continue;

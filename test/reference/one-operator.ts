@@ -3,22 +3,22 @@
  */
 import type { Graph, TensorType } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
-import type { OperatorView } from '../../src/ir/operator.js';
+import type { Operator } from '../../src/ir/operator.js';
 
-type OneOperator = Pick<OperatorView, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'>;
+type OneOperator = Pick<Operator, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'>;
 
-export function operatorModel(view: OneOperator): Uint8Array {
-  return writeOnnx(operatorGraph(view));
+export function operatorModel(operator: OneOperator): Uint8Array {
+  return writeOnnx(operatorGraph(operator));
 }
 
-export function operatorGraph(view: OneOperator): Graph {
-  const named = (types: OperatorView['inputs'], prefix: string) =>
+export function operatorGraph(operator: OneOperator): Graph {
+  const named = (types: Operator['inputs'], prefix: string) =>
     types.map((type, index) => (type ? `${prefix}${index}` : null));
-  const [inputs, outputs] = [named(view.inputs, 'x'), named(view.outputs, 'y')];
+  const [inputs, outputs] = [named(operator.inputs, 'x'), named(operator.outputs, 'y')];
   const tensors = new Map<string, TensorType>();
-  for (const [index, type] of view.inputs.entries()) if (type) tensors.set(`x${index}`, type);
-  for (const [index, type] of view.outputs.entries()) if (type) tensors.set(`y${index}`, type);
-  const { op, domain, attributes } = view;
+  for (const [index, type] of operator.inputs.entries()) if (type) tensors.set(`x${index}`, type);
+  for (const [index, type] of operator.outputs.entries()) if (type) tensors.set(`y${index}`, type);
+  const { op, domain, attributes } = operator;
   return {
     name: op,
     nodes: [

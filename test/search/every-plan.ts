@@ -5,7 +5,7 @@ import type { Cluster } from '../../src/cost-model/cluster.js';
 import { memoryOf, priceGraph } from '../../src/cost-model/predict.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import type { Graph, Node } from '../../src/ir/graph.js';
-import { viewOf } from '../../src/ir/view.js';
+import { operatorOf } from '../../src/ir/operator-of.js';
 import type { SharedReshard } from '../../src/partition/assignment.js';
 import { partition } from '../../src/partition/partition.js';
 import { candidatesOf } from '../../src/search/candidates.js';
@@ -47,7 +47,7 @@ export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, 
   const sets = graph.nodes.map((node) => ({
     node,
     set: candidatesOf({
-      view: viewOf(graph, node),
+      operator: operatorOf(graph, node),
       mesh,
       cluster,
       // The first dimension of every operand and result is the batch here.

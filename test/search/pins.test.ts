@@ -4,7 +4,7 @@
 import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
-import { ruleOf, viewOf } from '../../src/ir/view.js';
+import { operatorOf, ruleOf } from '../../src/ir/operator-of.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { candidatesOf } from '../../src/search/candidates.js';
 import { operatorFactsOf } from '../../src/search/operator-facts.js';
@@ -33,7 +33,7 @@ test('pinning the choices of an automatic plan gives that plan back', async (t) 
 
   function everyFactor(name: string, axes: OperatorPin['axes']): NonNullable<OperatorPin['axes']> {
     const node = graph.nodes.find((candidate) => candidate.name === name);
-    const factors = node ? [...ruleOf(viewOf(graph, node)).factors.keys()] : [];
+    const factors = node ? [...ruleOf(operatorOf(graph, node)).factors.keys()] : [];
     return { ...Object.fromEntries(factors.map((factor) => [factor, []])), ...axes };
   }
 });
@@ -45,13 +45,13 @@ test('every single pin that an operator allows is kept, and none makes the plan 
   const { mesh } = free.assignment;
   const factsOf = operatorFactsOf(graph);
   for (const node of graph.nodes) {
-    const view = viewOf(graph, node);
+    const operator = operatorOf(graph, node);
     const set = candidatesOf({ ...factsOf(node), mesh, cluster: CLUSTER, axes: 'free', pinned: new Set() });
     for (const strategy of set.strategies.slice(0, 12)) {
       const pin: OperatorPin = { kind: 'operator', node: node.name, source, axes: strategy.axes };
       const found = await plan(graph, CLUSTER, { ...DEGREES, operatorPins: () => [pin] });
       const chosen = found.assignment.strategies.get(node.name);
-      t.true(chosen && satisfies(pin, chosen, ruleOf(view), [], mesh), JSON.stringify(strategy.axes));
+      t.true(chosen && satisfies(pin, chosen, ruleOf(operator), [], mesh), JSON.stringify(strategy.axes));
       t.true(found.costNanoseconds >= free.costNanoseconds);
     }
   }

@@ -3,8 +3,8 @@
  */
 import type { DType } from '../../src/ir/dtype.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../../src/ir/graph.js';
+import { operatorOf } from '../../src/ir/operator-of.js';
 import { entryOf } from '../../src/ir/ops/index.js';
-import { viewOf } from '../../src/ir/view.js';
 
 /** Builds a graph operator by operator; types are inferred by the registry. */
 export class GraphBuilder {
@@ -53,7 +53,7 @@ export class GraphBuilder {
     };
     const entry = entryOf(op, '');
     if (!entry) throw new Error(`no entry for ${op}`);
-    const [type] = entry.infer({ ...viewOf({ tensors: this.tensors }, node), outputs: [] });
+    const [type] = entry.infer({ ...operatorOf({ tensors: this.tensors }, node), outputs: [] });
     this.tensors.set(name, type as TensorType);
     this.nodes.push(node);
     return name;

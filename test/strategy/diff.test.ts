@@ -5,8 +5,8 @@ import test from 'ava';
 import { AutoparError } from '../../src/ir/error.js';
 import { decodeModel } from '../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { operatorOf } from '../../src/ir/operator-of.js';
 import { entryOf } from '../../src/ir/ops/index.js';
-import { viewOf } from '../../src/ir/view.js';
 import { annotationsOf } from '../../src/sharding-propagation/annotations/read-annotations.js';
 import { resolveAnnotations } from '../../src/sharding-propagation/annotations/resolve-annotations.js';
 import { meets, satisfies } from '../../src/sharding-propagation/pin.js';
@@ -142,11 +142,11 @@ test('a plan’s choices as pins name every factor, and are what the plan does',
   let operators = 0;
   for (const pin of pins) {
     if (pin.kind !== 'operator') continue;
-    const operator = byNode.get(pin.node);
-    const view = operator && viewOf(GRAPH, operator.node);
-    const entry = view && entryOf(view.op, view.domain);
-    if (!operator || !entry) throw new Error(pin.node);
-    t.true(satisfies(pin, operator.strategy, entry.rule(view), entry.linear(view), mesh), pin.node);
+    const found = byNode.get(pin.node);
+    const operator = found && operatorOf(GRAPH, found.node);
+    const entry = operator && entryOf(operator.op, operator.domain);
+    if (!found || !entry) throw new Error(pin.node);
+    t.true(satisfies(pin, found.strategy, entry.rule(operator), entry.linear(operator), mesh), pin.node);
     operators++;
   }
   t.true(operators >= GRAPH.nodes.length - 2);
@@ -174,9 +174,9 @@ for (const [name, pinsOf] of [
     const byNode = new Map(placed.operators.map((operator) => [operator.node.name, operator]));
     for (const pin of pins) {
       if (pin.kind !== 'operator') continue;
-      const operator = byNode.get(pin.node);
-      const results = operator?.results.map((layout) => layout && { ...layout, partial: [] }) ?? [];
-      const operands = operator?.operands.map((layout) => layout && { ...layout, partial: [] }) ?? [];
+      const found = byNode.get(pin.node);
+      const results = found?.results.map((layout) => layout && { ...layout, partial: [] }) ?? [];
+      const operands = found?.operands.map((layout) => layout && { ...layout, partial: [] }) ?? [];
       for (const [demands, layouts] of [
         [pin.operands, operands],
         [pin.results, results],

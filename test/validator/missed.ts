@@ -4,7 +4,7 @@
  * their sum, maximum or minimum, that was a legal sharding. (PyTorch's DTensor is validated in the same way.)
  */
 import type { FactorRule } from '../../src/ir/factor-rule.js';
-import { viewOfCase } from '../ir/ops/cases.js';
+import { operatorOfCase } from '../ir/ops/cases.js';
 import type { Run, Values } from '../ir/ops/one-node.js';
 import type { Case } from '../ir/ops/sample.js';
 import { needEntry } from '../ir/ops/simulate.js';
@@ -26,11 +26,11 @@ export async function missedShardings(
   values: readonly (readonly (Values | null)[])[],
   run: Run,
 ): Promise<readonly string[]> {
-  const view = viewOfCase(sample);
+  const operator = operatorOfCase(sample);
   const entry = needEntry(sample.op, sample.domain);
   if (entry.resize) return [];
-  const rule = entry.rule(view);
-  const wholes = await Promise.all(values.map((inputs) => run(sample, inputs, view.outputs)));
+  const rule = entry.rule(operator);
+  const wholes = await Promise.all(values.map((inputs) => run(sample, inputs, operator.outputs)));
   const missed: string[] = [];
   for (const choice of choicesOf(sample)) {
     if (isOffered(rule, choice)) continue;
@@ -85,7 +85,7 @@ async function resultsOf(
   wholes: readonly (Values | null)[],
   run: Run,
 ): Promise<string | null> {
-  const view = viewOfCase(sample);
+  const operator = operatorOfCase(sample);
   const entry = needEntry(sample.op, sample.domain);
   const halves: (readonly (Values | null)[])[] = [];
   for (const half of [0, 1]) {
@@ -94,12 +94,12 @@ async function resultsOf(
       return value && axis !== null ? cutHalf(value, axis, half) : value;
     });
     try {
-      const types = entry.infer({ ...view, inputs: local, outputs: [] });
+      const types = entry.infer({ ...operator, inputs: local, outputs: [] });
       halves.push(
         await run(
           sample,
           local,
-          types.map((type, index) => (view.outputs[index] ? type : null)),
+          types.map((type, index) => (operator.outputs[index] ? type : null)),
         ),
       );
     } catch {

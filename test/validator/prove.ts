@@ -4,7 +4,7 @@
  */
 import { lowerOperator } from '../../src/partition/lower-operator.js';
 import type { Mesh } from '../../src/sharding-propagation/mesh.js';
-import { viewOfCase } from '../ir/ops/cases.js';
+import { operatorOfCase } from '../ir/ops/cases.js';
 import type { Run, Values } from '../ir/ops/one-node.js';
 import type { Case } from '../ir/ops/sample.js';
 import { needEntry } from '../ir/ops/simulate.js';
@@ -28,13 +28,13 @@ export async function prove(
   run: Run,
   meshes: readonly Mesh[] = MESHES,
 ): Promise<Proof> {
-  const view = viewOfCase(sample);
+  const operator = operatorOfCase(sample);
   const entry = needEntry(sample.op, sample.domain);
-  const whole = await run(sample, inputs, view.outputs);
+  const whole = await run(sample, inputs, operator.outputs);
   const faults: string[] = [];
   let tried = 0;
   for (const mesh of meshes) {
-    const all = strategiesOf(entry, view, mesh);
+    const all = strategiesOf(entry, operator, mesh);
     const step = Math.max(1, all.length / PER_MESH);
     for (let at = 0; at < all.length; at += step) {
       const strategy = all[Math.floor(at)];
@@ -42,9 +42,9 @@ export async function prove(
       tried++;
       const words = `${mesh.axes.map(({ name, size }) => `${name} ${size}`).join(' ')}: ${JSON.stringify(strategy)}`;
       try {
-        const { fragment } = lowerOperator(view, strategy, mesh);
+        const { fragment } = lowerOperator(operator, strategy, mesh);
         const operands = new Map(inputs.flatMap((value, index) => (value ? [[`in${index}`, value] as const] : [])));
-        const names = view.outputs.flatMap((type, index) => (type && whole[index] ? [`out${index}`] : []));
+        const names = operator.outputs.flatMap((type, index) => (type && whole[index] ? [`out${index}`] : []));
         // Results that only training makes are in no expansion.
         const made = names.filter((name) => fragment.tensors.has(name));
         const results = await simulateFragment(fragment, operands, made, run);

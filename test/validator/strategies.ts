@@ -3,7 +3,7 @@
  * sizes that axes do not divide, factors seen as pieces, partial operands, and whatever may be done with what is pending.
  */
 import type { FactorRule } from '../../src/ir/factor-rule.js';
-import type { OperatorEntry, OperatorView } from '../../src/ir/operator.js';
+import type { Operator, OperatorEntry } from '../../src/ir/operator.js';
 import { mayBePadded } from '../../src/ir/padding.js';
 import { axesSize, type Mesh, makeMesh, type SubAxis } from '../../src/sharding-propagation/mesh.js';
 import { type FactorPieces, pieceName, refineRule } from '../../src/sharding-propagation/refine.js';
@@ -31,11 +31,11 @@ export const MESHES: readonly Mesh[] = [
 type Axes = Readonly<Record<string, readonly SubAxis[]>>;
 
 /** All strategies of an operator on a mesh that are legal and that the registry can lower. */
-export function strategiesOf(entry: OperatorEntry, view: OperatorView, mesh: Mesh): readonly Strategy[] {
-  const rule = entry.rule(view);
-  const linear = entry.linear(view);
+export function strategiesOf(entry: OperatorEntry, operator: Operator, mesh: Mesh): readonly Strategy[] {
+  const rule = entry.rule(operator);
+  const linear = entry.linear(operator);
   const placed = [undefined, ...piecesOf(rule)].flatMap((pieces) =>
-    placements(entry, view, rule, mesh, pieces).map((axes) => ({ axes, ...(pieces ? { pieces } : {}) })),
+    placements(entry, operator, rule, mesh, pieces).map((axes) => ({ axes, ...(pieces ? { pieces } : {}) })),
   );
   return placed
     .flatMap((placement): readonly Strategy[] => {
@@ -56,7 +56,7 @@ export function strategiesOf(entry: OperatorEntry, view: OperatorView, mesh: Mes
 /** Each axis on no factor, on one, or its first sub-axis on one and the rest on another. */
 function placements(
   entry: OperatorEntry,
-  view: OperatorView,
+  operator: Operator,
   whole: FactorRule,
   mesh: Mesh,
   pieces: FactorPieces | undefined,
@@ -78,7 +78,7 @@ function placements(
       Object.entries(axes).every(([name, list]) => {
         const size = rule.factors.get(name)?.size ?? 0;
         const parts = axesSize(mesh, list);
-        return size % parts === 0 || (size > parts && mayBePadded(name, view, rule, entry));
+        return size % parts === 0 || (size > parts && mayBePadded(name, operator, rule, entry));
       }),
     )
     .filter((axes) => !onePiece || onePiece.some((name) => (axes[name]?.length ?? 0) > 0));

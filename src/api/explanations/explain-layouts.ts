@@ -2,8 +2,8 @@
  * @file The layouts of the operands and results of a plan's operators.
  */
 import type { Graph, Node } from '../../ir/graph.js';
+import { operatorOf } from '../../ir/operator-of.js';
 import { operatorEntry } from '../../ir/ops/index.js';
-import { viewOf } from '../../ir/view.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { type Layout, mergedLayout } from '../../sharding-propagation/layout.js';
 import { operandLayouts, REPLICATED, reducedLayouts, type Strategy } from '../../sharding-propagation/strategy.js';
@@ -22,9 +22,9 @@ export function operandsOf({ graph, assignment }: LoweredLayouts): (node: string
 
 /** Layouts of an operator's operands and results under a strategy, in merged form. */
 export function sidesUnder(graph: Graph, node: Node, strategy: Strategy, mesh: Assignment['mesh']) {
-  const view = viewOf(graph, node);
+  const operator = operatorOf(graph, node);
   const entry = operatorEntry(node);
-  const [rule, linear] = [entry.rule(view), entry.linear(view)];
+  const [rule, linear] = [entry.rule(operator), entry.linear(operator)];
   const merged = (layout: Layout | null) => (layout ? mergedLayout(layout, mesh) : null);
   return {
     rule,

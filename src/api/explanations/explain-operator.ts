@@ -4,7 +4,7 @@
  */
 import { priceNode } from '../../cost-model/price.js';
 import type { Node } from '../../ir/graph.js';
-import { viewOf } from '../../ir/view.js';
+import { operatorOf } from '../../ir/operator-of.js';
 import type { StagePlace } from '../../partition/cut-stages.js';
 import { contextOf, lowerOperator } from '../../partition/lower-operator.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
@@ -63,7 +63,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
   const others = new OperatorAlternatives(plan);
   const [mesh, strategy, cluster] = [others.meshOf(node), others.strategyOf(node), others.clusterOf(node)];
   const { rule, operands, results } = sidesUnder(graph, node, strategy, mesh);
-  const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
+  const { fragment } = lowerOperator(operatorOf(graph, node), strategy, mesh, contextOf(graph, node));
   const named = (tensors: Node['inputs'], layouts: readonly (Layout | null)[]) =>
     tensors.flatMap((tensor, index) => {
       const layout = layouts[index];

@@ -10,8 +10,8 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { priceNode } from '../../cost-model/price.js';
 import { dtypeBits } from '../../ir/dtype.js';
 import { type Node, typeOf } from '../../ir/graph.js';
+import { operatorOf } from '../../ir/operator-of.js';
 import { madeOnce } from '../../ir/remembered.js';
-import { viewOf } from '../../ir/view.js';
 import type { Fragment } from '../../partition/fragment.js';
 import { contextOf, lowerOperator } from '../../partition/lower-operator.js';
 import { type CandidateRequest, type CandidateSet, candidatesOf } from '../../search/candidates.js';
@@ -146,7 +146,7 @@ export class OperatorAlternatives {
     const { graph } = this.plan;
     const [mesh, strategy] = [this.meshOf(node), this.strategyOf(node)];
     const { operands, results } = sidesUnder(graph, node, strategy, mesh);
-    const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
+    const { fragment } = lowerOperator(operatorOf(graph, node), strategy, mesh, contextOf(graph, node));
     const own = {
       seconds: fragmentSeconds(fragment, this.clusterOf(node)),
       around: this.reshardNanoseconds(node, operands, results),

@@ -4,7 +4,7 @@
  */
 import type { FactorRule } from '../../ir/factor-rule.js';
 import { type Graph, typeOf } from '../../ir/graph.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import { pieceName } from '../../sharding-propagation/refine.js';
@@ -23,7 +23,9 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
     const strategy = assignment.strategies.get(node.group);
     const other = others.get(node.name);
     if (!strategy) continue;
-    const same = other ? withFactors(strategy, ruleOf(viewOf(before, other)), ruleOf(viewOf(after, node))) : null;
+    const same = other
+      ? withFactors(strategy, ruleOf(operatorOf(before, other)), ruleOf(operatorOf(after, node)))
+      : null;
     if (!same) return null;
     strategies.set(node.group, same);
   }

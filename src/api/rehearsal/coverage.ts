@@ -4,7 +4,7 @@
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { operatorsByLayer } from '../../ir/layers.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { resultsOf } from '../../partition/sharded-graph.js';
@@ -130,7 +130,7 @@ function describeOperator(
   const own = strategies.get(node?.group ?? '') ?? REPLICATED;
   const { axes, partialOperands, pieces } = own;
   // Nothing is reduced if all axes of the reduction are lost.
-  const reduced = node && own.pending.kind !== 'none' ? pendingPartial(ruleOf(viewOf(graph, node)), own) : [];
+  const reduced = node && own.pending.kind !== 'none' ? pendingPartial(ruleOf(operatorOf(graph, node)), own) : [];
   const pending = names.axes(reduced.map(({ axis }) => axis)).length > 0 ? own.pending : REPLICATED.pending;
   const used = [...Object.values(axes).flat(), ...(partialOperands?.axes ?? [])];
   const strategy = JSON.stringify([

@@ -5,7 +5,7 @@
 
 import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import { type Extent, type Layout, normalise, type Piece, paddedSize } from '../../sharding-propagation/layout.js';
 import { axesSize } from '../../sharding-propagation/mesh.js';
 import { pendingPartial, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
@@ -53,7 +53,7 @@ export function sizePairs(big: Graph, small: Graph, { nodeOf, tensorOf }: Counte
 
 /** Sizes of an operator's factors, by name. */
 function factorsOf(graph: Graph, node: Node): ReadonlyMap<string, number> {
-  return new Map([...ruleOf(viewOf(graph, node)).factors.values()].map(({ name, size }) => [name, size]));
+  return new Map([...ruleOf(operatorOf(graph, node)).factors.values()].map(({ name, size }) => [name, size]));
 }
 
 /** An operator's entry at the sizes of its counterpart. @throws Unmapped */

@@ -3,8 +3,8 @@
  */
 import { clonedOperators, NOTHING_RECOMPUTED, originalTensors, withClones } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import { operatorEntry } from '../../ir/ops/index.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
 import type { Assignment, SharedReshard, TensorReader } from '../../partition/assignment.js';
 import {
   accumulatedApart,
@@ -84,7 +84,7 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
     const entry = big.entryOf(same.nodeOf.get(node.name) ?? '');
     if (!entry) throw new Unmapped(`the plan has no entry for operator ${node.name}`);
     const { stage, chunk } = places(node.name);
-    const { stage: _stage, chunk: _chunk, ...rest } = mappedEntry(entry, ruleOf(viewOf(graph, node)), mesh, pairs);
+    const { stage: _stage, chunk: _chunk, ...rest } = mappedEntry(entry, ruleOf(operatorOf(graph, node)), mesh, pairs);
     const recompute = cloned.has(node.name);
     operators[node.name] = { stage, ...(chunk > 0 ? { chunk } : {}), ...rest, recompute };
   }
@@ -262,8 +262,8 @@ function operandsIn(
   return (name) => {
     const node = nodes.get(name);
     if (!node) return [];
-    const view = viewOf(graph, node);
+    const operator = operatorOf(graph, node);
     const entry = operatorEntry(node);
-    return operandLayouts(entry.rule(view), strategies.get(node.group) ?? REPLICATED, entry.linear(view), mesh);
+    return operandLayouts(entry.rule(operator), strategies.get(node.group) ?? REPLICATED, entry.linear(operator), mesh);
   };
 }

@@ -4,7 +4,7 @@
  */
 import type { NarrowSizes } from '../../../models/narrower.js';
 import type { Graph } from '../../ir/graph.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { axesSize, type SubAxis } from '../../sharding-propagation/mesh.js';
 import { refineRule } from '../../sharding-propagation/refine.js';
@@ -78,7 +78,7 @@ function* shardedFactors(
     const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
     const named = Object.entries(axes).filter(([, own]) => own.length > 0);
     if (named.length === 0) continue;
-    const { factors } = refineRule(ruleOf(viewOf(graph, node)), pieces);
+    const { factors } = refineRule(ruleOf(operatorOf(graph, node)), pieces);
     for (const [name, own] of named) {
       const size = factors.get(name)?.size;
       if (size !== undefined) yield { size, axes: own };
@@ -101,7 +101,7 @@ export function checkCuts(
     const other = nodes.get(node.name);
     const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
     if (!other || pieces) continue;
-    const [before, after] = [ruleOf(viewOf(big, node)).factors, ruleOf(viewOf(small, other)).factors];
+    const [before, after] = [ruleOf(operatorOf(big, node)).factors, ruleOf(operatorOf(small, other)).factors];
     for (const [name, own] of Object.entries(axes)) {
       const [size, least] = [before.get(name)?.size, after.get(name)?.size];
       if (size === undefined || least === undefined) continue;

@@ -9,9 +9,9 @@ import { indexGraph } from '../../ir/blocks/matching.js';
 import type { FactorKind } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import { entryOf } from '../../ir/ops/index.js';
 import { mayBePadded } from '../../ir/padding.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
 import { forwardGroups } from '../../partition/kernels.js';
 import { onlyStage } from '../../partition/lower-stages.js';
 import { factorFamilies } from '../../search/factor-families.js';
@@ -40,11 +40,11 @@ export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
   )
     return [];
   const { node, rows } = found;
-  const view = viewOf(graph, node);
+  const operator = operatorOf(graph, node);
   const entry = entryOf(node.op, node.domain);
-  const rule = entry?.rule(view);
+  const rule = entry?.rule(operator);
   const isEven = found.vocabulary % tp.size === 0;
-  if (rule?.factors.get(rows)?.kind !== 'mask' || !entry || !(isEven || mayBePadded(rows, view, rule, entry)))
+  if (rule?.factors.get(rows)?.kind !== 'mask' || !entry || !(isEven || mayBePadded(rows, operator, rule, entry)))
     return [];
   const axes = { [rows]: tp.subAxes.map(({ name }) => name) };
   const text = `rows of ${found.table} over tp`;
@@ -93,7 +93,7 @@ export function streamPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const source = { file: null, line: null, text: 'the residual stream replicated over tp', priority: 0, why: null };
   const needed = neededUnsharded(graph);
   return graph.nodes.flatMap((node): readonly Pin[] => {
-    const rule = ruleOf(viewOf(graph, node));
+    const rule = ruleOf(operatorOf(graph, node));
     const along = [...familiesOf(node, rule).factors.sequence, ...(needed.get(node) ?? [])];
     const whole = along.filter((name) => rule.factors.has(name));
     if (whole.length === 0 || node.phase === 'update') return [];
@@ -117,7 +117,7 @@ function neededUnsharded(graph: Graph): ReadonlyMap<Node, readonly string[]> {
   const found = new Map<Node, readonly string[]>();
   const outputs = new Map(graph.nodes.map(({ name, outputs: [output] }) => [name, output]));
   for (const node of inOrder) {
-    const rule = ruleOf(viewOf(graph, node));
+    const rule = ruleOf(operatorOf(graph, node));
     const family = entryOf(node.op, node.domain)?.family;
     if (family !== 'elementwise' && family !== 'normalisation') continue;
     const [output] = node.outputs;

@@ -61,8 +61,8 @@ function expandedStatements(
   for (const inner of nodes) {
     const own = inner.inputs.map((name) => (name === null ? null : (types.get(name) ?? null)));
     const { domain: from = '', attributes: given = {} } = inner;
-    const view = { op: inner.op, domain: from, attributes: given, inputs: own, outputs: [] };
-    const made = entryOf(inner.op, from)?.infer({ ...view, name: op, outputCount: inner.outputs.length });
+    const operator = { op: inner.op, domain: from, attributes: given, inputs: own, outputs: [] };
+    const made = entryOf(inner.op, from)?.infer({ ...operator, name: op, outputCount: inner.outputs.length });
     if (!made) return null;
     for (const [index, name] of inner.outputs.entries()) types.set(name, made[index] as TensorType);
     const operands = inner.inputs.map((name) => (name === null ? null : (texts.get(name) ?? null)));
@@ -75,7 +75,7 @@ function expandedStatements(
       };
     });
     const isLast = inner.outputs.includes(results[0] ?? '');
-    const written = expressionStatements({ ...view, outputs: made, operands }, into, local, isLast ? comment : '', [
+    const written = expressionStatements({ ...operator, outputs: made, operands }, into, local, isLast ? comment : '', [
       ...within,
       op,
     ]);

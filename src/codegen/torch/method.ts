@@ -349,8 +349,8 @@ function operatorStatements(
   );
   const [first] = outputs;
   const comment = first ? layoutOf(first, tensors) : '';
-  const view = { op, domain, attributes, inputs, outputs: results, operands };
-  const statements = expressionStatements(view, targets, naming.local, comment);
+  const operator = { op, domain, attributes, inputs, outputs: results, operands };
+  const statements = expressionStatements(operator, targets, naming.local, comment);
   if (statements === null) throw lacksOperator(node, entry !== undefined);
   const written = over === undefined ? statements : statements.map(inPlace);
   return { statements: written, targets: made, first: node.outputs.find((name) => name !== null) as string };

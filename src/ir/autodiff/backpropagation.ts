@@ -19,12 +19,12 @@ import { appendTo } from '../group-by.js';
 import { makersOf } from '../makers-and-readers.js';
 import { weightTensors } from '../of-weights.js';
 import type { Gradient, OperatorEntry, WrittenOperators } from '../operator.js';
+import { operatorOf } from '../operator-of.js';
 import { constantWeight, numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { plainNode } from '../plain-node.js';
 import { madeOnce } from '../remembered.js';
 import { unusedName } from '../unused-name.js';
-import { viewOf } from '../view.js';
 import { gradientNames, tensorsByName } from '../written-names.js';
 import { gradientsOfPlain, plainFormRequest, plainGraph } from './plain-form.js';
 
@@ -92,10 +92,10 @@ export function backpropagate(graph: Graph, question: GradientRequest): Backprop
 export function gradientOperators({ gradient }: OperatorEntry): Gradient | null {
   if (gradient?.kind === 'operators') return gradient.write;
   if (gradient?.kind !== 'plain') return null;
-  return (view) => {
-    const graph = plainGraph(view, gradient.form(view));
-    const question = { ...plainFormRequest(view, graph), loss: view.name, prefix: '' };
-    return gradientsOfPlain(view, graph, backpropagate(graph, question));
+  return (operator) => {
+    const graph = plainGraph(operator, gradient.form(operator));
+    const question = { ...plainFormRequest(operator, graph), loss: operator.name, prefix: '' };
+    return gradientsOfPlain(operator, graph, backpropagate(graph, question));
   };
 }
 
@@ -183,8 +183,8 @@ class Backpropagation {
     }
     if (!gradient) throw this.without(node);
     const known = node.inputs.map((name) => (name === null ? null : knownNumber(graph, name)));
-    const view = { ...viewOf(graph, node), wanted, given: results.map((name) => name !== null), known };
-    const made = this.expand(gradient(view), node, results);
+    const operator = { ...operatorOf(graph, node), wanted, given: results.map((name) => name !== null), known };
+    const made = this.expand(gradient(operator), node, results);
     gradientNames(node.inputs).forEach((name, index) => {
       const part = made.get(name);
       if (wanted[index] && part !== undefined) this.handBack(node, index, part);
@@ -243,7 +243,7 @@ class Backpropagation {
       });
       const operand = (name: string | null) => (name === null ? null : (this.tensors.get(name) ?? null));
       const domain = inner.domain ?? '';
-      const view = {
+      const operator = {
         name: `${prefix}/${position}`,
         op: inner.op,
         domain,
@@ -252,13 +252,13 @@ class Backpropagation {
         outputs: [],
         outputCount: inner.outputs.length,
       };
-      const types = operatorEntry({ op: inner.op, domain }).infer(view);
+      const types = operatorEntry({ op: inner.op, domain }).infer(operator);
       const outputs = inner.outputs.map((name) => {
         const own = unusedName(this.tensors, `${prefix}/${name}`);
         names.set(name, own);
         return own;
       });
-      this.add(node, view.name, inner.op, domain, view.attributes, inputs, outputs, types);
+      this.add(node, operator.name, inner.op, domain, operator.attributes, inputs, outputs, types);
     }
     return names;
   }

@@ -44,7 +44,7 @@ export function blockGradient(request: BlockRequest): BlockGradient | null {
     prefix: `${name}/`,
     taken: request.tensors,
     own: (item) =>
-      rows && item.name === rows.softmax ? (view) => rowsGradient(view, rows, results[0] ?? null) : undefined,
+      rows && item.name === rows.softmax ? (operator) => rowsGradient(operator, rows, results[0] ?? null) : undefined,
   });
   const pieces: Pieces = { ...made, nodes: node.body ? [...made.forward, ...made.nodes] : made.nodes };
   const written = rows ? withoutSoftmax(pieces, rows) : pieces;

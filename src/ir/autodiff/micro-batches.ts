@@ -12,11 +12,11 @@ import { type Graph, type MicroBatches, type Node, type TensorType, typeOf, type
 import { appendTo } from '../group-by.js';
 import { inPlaceOf } from '../in-place-of.js';
 import { makersOf } from '../makers-and-readers.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { accumulator } from '../ops/accumulate.js';
 import { constant, constantWeight } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
-import { ruleOf, viewOf } from '../view.js';
 import { withOperands } from '../with-operands.js';
 
 /** How a batch is cut into micro-batches. */
@@ -87,10 +87,10 @@ function uneven(batch: number, count: number): AutoparError {
 
 /** The factor of an operator without operands whose positions are samples, major to everything else in it (a Range). */
 function numberedFactor(graph: Graph, node: Node, marks: DimensionMarks): string | null {
-  const view = viewOf(graph, node);
+  const operator = operatorOf(graph, node);
   const entry = entryOf(node.op, node.domain);
   if (!entry?.indexed || node.inputs.length > 0) return null;
-  const { factors } = ruleOf(view);
+  const { factors } = ruleOf(operator);
   const [only, ...others] = [...marks.factorMarks(node)];
   if (!only || others.length > 0) return null;
   const [name, { minor, size }] = only;
@@ -115,8 +115,8 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
     const entry = factor === undefined ? undefined : entryOf(node.op, node.domain);
     if (factor === undefined || !entry?.indexed) return [node];
     found.add(node.name);
-    const view = viewOf(graph, node);
-    const partSize = ruleOf(view).factors.get(factor)?.size ?? 1;
+    const operator = operatorOf(graph, node);
+    const partSize = ruleOf(operator).factors.get(factor)?.size ?? 1;
     const [offset, each] = [unusedName(tensors, `${node.name}/offset`), unusedName(tensors, `${node.name}/block`)];
     tensors.set(offset, NUMBER).set(each, NUMBER);
     weights.set(each, constantWeight(constant('int64', [partSize], NUMBER.shape)));
@@ -130,7 +130,7 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
       inputs: [index, each],
       outputs: [offset],
     };
-    const expansion = entry.indexed(view, { [factor]: 'offset' }, { [factor]: partSize });
+    const expansion = entry.indexed(operator, { [factor]: 'offset' }, { [factor]: partSize });
     return [first, ...inPlaceOf(node, expansion, { tensors, weights }, { offset }).nodes];
   });
   const lost = [...numbering.keys()].find((name) => !found.has(name));
@@ -162,7 +162,7 @@ function checkApart(graph: Graph, node: Node, marks: DimensionMarks, loss: strin
   const isCut = marks.conflicts.includes(node.name);
   if (crossing.length === 0 && node.outputs[0] === loss) throw countedAgain(node);
   if (crossing.length === 0 && !isCut) return;
-  const rule = ruleOf(viewOf(graph, node));
+  const rule = ruleOf(operatorOf(graph, node));
   const addsUp = node.outputs[0] === loss;
   const mixing = isCut
     ? 'the batch cannot be followed through it'

@@ -16,10 +16,10 @@
 import { type DType, isFloating, onnxOfDtype } from '../dtype.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import { readersOf } from '../makers-and-readers.js';
+import { operatorOf } from '../operator-of.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
-import { viewOf } from '../view.js';
 
 /** The types that 16-bit recipes compute in. */
 export type LowType = 'float16' | 'bfloat16';
@@ -162,8 +162,8 @@ class Lowering {
   }
 
   private inferred(node: Node): readonly TensorType[] {
-    const view = { ...viewOf({ tensors: this.tensors }, node), outputs: [] };
-    return operatorEntry(node).infer(view);
+    const operator = { ...operatorOf({ tensors: this.tensors }, node), outputs: [] };
+    return operatorEntry(node).infer(operator);
   }
 
   /** Whether it is a parameter, or a single number that neither overflows nor underflows in 16 bit. */

@@ -5,29 +5,29 @@
 import { AutoparError } from '../error.js';
 import { type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
 import { needed } from '../needed.js';
-import type { GradientView, WrittenOperator, WrittenOperators } from '../operator.js';
+import type { DifferentiatedOperator, WrittenOperator, WrittenOperators } from '../operator.js';
 import { constant, constantWeight } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { plainNode } from '../plain-node.js';
 import { givenNames, gradientNames, operandNames, resultNames } from '../written-names.js';
 
 /** The form as a graph, in which the gradients of results that have one are known: `in0`, …, `out0`, …, `grad0`, …. */
-export function plainGraph(view: GradientView, { nodes, constants }: WrittenOperators): Graph {
+export function plainGraph(operator: DifferentiatedOperator, { nodes, constants }: WrittenOperators): Graph {
   const tensors = new Map<string, TensorType>();
   const weights = new Map<string, Weight>();
   const note = (name: string, type: TensorType | null | undefined) => {
     if (type) tensors.set(name, { dtype: type.dtype, shape: type.shape });
   };
-  const [operands, results] = [operandNames(view.inputs), resultNames(view.outputs)];
-  for (const [index, name] of operands.entries()) note(name, view.inputs[index]);
-  for (const [index, name] of givenNames(view.outputs).entries())
-    if (view.given[index]) note(name, view.outputs[index]);
+  const [operands, results] = [operandNames(operator.inputs), resultNames(operator.outputs)];
+  for (const [index, name] of operands.entries()) note(name, operator.inputs[index]);
+  for (const [index, name] of givenNames(operator.outputs).entries())
+    if (operator.given[index]) note(name, operator.outputs[index]);
   for (const [name, value] of Object.entries(constants)) {
     note(name, value);
     weights.set(name, constantWeight(value));
   }
   const typed = nodes.map(({ op, domain = '', attributes = {}, inputs, outputs }, index): Node => {
-    const name = `${view.name}/${index}`;
+    const name = `${operator.name}/${index}`;
     const types = operatorEntry({ op, domain }).infer({
       ...{ name, op, domain, attributes, outputs: [], outputCount: outputs.length },
       inputs: inputs.map((operand) => (operand === null ? null : (tensors.get(operand) ?? null))),
@@ -36,7 +36,7 @@ export function plainGraph(view: GradientView, { nodes, constants }: WrittenOper
     return plainNode({ name, op, domain, attributes, inputs, outputs });
   });
   const [inputs = [], outputs = []] = [operands, results].map((names) => names.filter((name) => tensors.has(name)));
-  return { name: view.name, nodes: typed, tensors, weights, inputs, outputs, state: [], batch: [] };
+  return { name: operator.name, nodes: typed, tensors, weights, inputs, outputs, state: [], batch: [] };
 }
 
 /** The gradients to compute in a form: from which seeds, and of which tensors. */
@@ -47,21 +47,21 @@ interface PlainFormRequest {
 }
 
 /** @throws AutoparError (input) `no-gradient` where a result has a gradient and the form does not make it */
-export function plainFormRequest(view: GradientView, { outputs }: Graph): PlainFormRequest {
-  const [results, gradients] = [resultNames(view.given), givenNames(view.given)];
-  const unmade = results.findIndex((name, index) => view.given[index] && !outputs.includes(name));
+export function plainFormRequest(operator: DifferentiatedOperator, { outputs }: Graph): PlainFormRequest {
+  const [results, gradients] = [resultNames(operator.given), givenNames(operator.given)];
+  const unmade = results.findIndex((name, index) => operator.given[index] && !outputs.includes(name));
   if (unmade >= 0)
     throw new AutoparError(
       'no-gradient',
       'input',
-      `${view.op} ${view.name}: there is no gradient from its result ${unmade}`,
-      { node: view.name },
+      `${operator.op} ${operator.name}: there is no gradient from its result ${unmade}`,
+      { node: operator.name },
       'remove the readers of this result, or freeze the parameters before it (--frozen)',
     );
   const seeds = results.flatMap((name, index) =>
-    view.given[index] ? [[name, gradients[index] as string] as const] : [],
+    operator.given[index] ? [[name, gradients[index] as string] as const] : [],
   );
-  return { seeds: new Map(seeds), wanted: wantedOf(view) };
+  return { seeds: new Map(seeds), wanted: wantedOf(operator) };
 }
 
 /** The gradients computed in a form. */
@@ -71,15 +71,19 @@ interface PlainGradients extends Pick<Graph, 'nodes' | 'weights'> {
 }
 
 /** The operators that make the form's gradients as `d0`, …, and the operators of the form itself that they need. */
-export function gradientsOfPlain(view: GradientView, graph: Graph, made: PlainGradients): WrittenOperators {
+export function gradientsOfPlain(
+  operator: DifferentiatedOperator,
+  graph: Graph,
+  made: PlainGradients,
+): WrittenOperators {
   const nodes = needed([...graph.nodes, ...made.nodes], made.gradients.values());
   const results = nodes.flatMap(({ outputs }) => outputs);
   const names = new Map(results.map((name, place) => [name, `t${place}`]));
   const copies: WrittenOperator[] = [];
   const unnamed = new Set(results);
-  const operands = operandNames(view.inputs);
-  for (const [index, own] of gradientNames(view.inputs).entries()) {
-    if (!view.wanted[index]) continue;
+  const operands = operandNames(operator.inputs);
+  for (const [index, own] of gradientNames(operator.inputs).entries()) {
+    if (!operator.wanted[index]) continue;
     const operand = operands[index] as string;
     const found = made.gradients.get(operand);
     if (found === undefined) copies.push(zeros(typeOf(graph, operand), own));
@@ -101,7 +105,7 @@ export function gradientsOfPlain(view: GradientView, graph: Graph, made: PlainGr
   return { nodes: [...written, ...copies], constants: Object.fromEntries(constants) };
 }
 
-function wantedOf({ wanted }: GradientView): readonly string[] {
+function wantedOf({ wanted }: DifferentiatedOperator): readonly string[] {
   return operandNames(wanted).filter((_, index) => wanted[index]);
 }
 

@@ -14,13 +14,13 @@ import { isRowOfResult, type Softmax, softmaxInside } from '../blocks/attention.
 import { composeRule } from '../blocks/block-rule.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
-import type { GradientView, WrittenOperators } from '../operator.js';
+import type { DifferentiatedOperator, WrittenOperators } from '../operator.js';
+import { ruleOf } from '../operator-of.js';
 import { constant, constantWeight } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
 import { operatorEntry } from '../ops/index.js';
 import { OperatorGradient } from '../ops/operator-gradient.js';
 import { unusedName } from '../unused-name.js';
-import { ruleOf } from '../view.js';
 
 /** An attention that stores its rows' numbers. */
 export interface SavedRows {
@@ -103,14 +103,14 @@ export function savedRows(node: Node, body: Graph, name: string): SavedRows | nu
 
 /** The gradient of the scores from that of the probabilities; the tensor `resultGradient` is that of the block's result. */
 export function rowsGradient(
-  view: GradientView,
+  operator: DifferentiatedOperator,
   { result }: SavedRows,
   resultGradient: string | null,
 ): WrittenOperators {
-  const write = new OperatorGradient(view, ruleOf(view));
+  const write = new OperatorGradient(operator, ruleOf(operator));
   const type = write.sumType;
   const at = write.on(type);
-  const own = view.outputs[0]?.dtype ?? type;
+  const own = operator.outputs[0]?.dtype ?? type;
   const [y, g] = [write.inType('out0', own, type), write.inType('grad0', own, type)];
   const product =
     result && resultGradient !== null

@@ -6,8 +6,8 @@
 import { elementCount, type Graph, type TensorType, typeOf, type Weight } from '../graph.js';
 import { inPlaceOf } from '../in-place-of.js';
 import type { Expansion } from '../operator.js';
+import { operatorOf } from '../operator-of.js';
 import { operatorEntry } from '../ops/index.js';
-import { viewOf } from '../view.js';
 import { operandNames } from '../written-names.js';
 
 /** Scalars whose quotient is the loss. */
@@ -30,7 +30,7 @@ export function splitMean(
 ): { readonly graph: Graph; readonly ratio: LossRatio } | null {
   const maker = graph.nodes.find(({ outputs }) => outputs[0] === loss);
   const sums = maker && operatorEntry(maker).ratio;
-  const expansion = maker && sums?.(viewOf(graph, maker));
+  const expansion = maker && sums?.(operatorOf(graph, maker));
   // Other readers of the loss read it per micro-batch.
   if (expansion && !evenFixed && !isDecidedByData(expansion, operandNames(maker.inputs))) return null;
   if (!maker || !expansion || graph.nodes.some(({ inputs }) => inputs.includes(loss))) return null;

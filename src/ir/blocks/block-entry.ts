@@ -3,7 +3,7 @@
  */
 
 import type { Graph, TensorType } from '../graph.js';
-import type { BlockKind, OperatorEntry, OperatorView } from '../operator.js';
+import type { BlockKind, Operator, OperatorEntry } from '../operator.js';
 import { familyPrecision } from '../ops/entry.js';
 import { remembered } from '../remembered.js';
 import { BLOCK_DOMAIN, BLOCK_KINDS } from './block.js';
@@ -11,7 +11,7 @@ import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 import { rememberedRule } from './remembered-rule.js';
 import { streamedChunk } from './streamed.js';
 
-/** The entries, given how inner operators are looked up. Their functions need a view with a body. */
+/** The entries, given how inner operators are looked up. Their functions need an operator with a body. */
 export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
   const ruleOfBody = rememberedRules(find);
   const flopsOfBody = remembered((body: Graph) => flopsOf(body, find));
@@ -22,13 +22,13 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
       family,
       precision: familyPrecision(family),
       constantInputs: [],
-      infer: (view) => bodyOf(view).outputs.map((name) => typeIn(bodyOf(view), name)),
-      rule: (view) => ruleOfBody(view).rule,
+      infer: (operator) => bodyOf(operator).outputs.map((name) => typeIn(bodyOf(operator), name)),
+      rule: (operator) => ruleOfBody(operator).rule,
       linear: () => [],
-      expansion: (view) => expansionOf(bodyOf(view), ruleOfBody(view).dims),
-      streamed: (view, size, isPadded) =>
-        streamedChunk(view.op, bodyOf(view), ruleOfBody(view), { size, isPadded }, find),
-      work: (view) => ({ flops: flopsOfBody(bodyOf(view)) }),
+      expansion: (operator) => expansionOf(bodyOf(operator), ruleOfBody(operator).dims),
+      streamed: (operator, size, isPadded) =>
+        streamedChunk(operator.op, bodyOf(operator), ruleOfBody(operator), { size, isPadded }, find),
+      work: (operator) => ({ flops: flopsOfBody(bodyOf(operator)) }),
       note: 'As its body: sums and lookups inside are lowered operator by operator if they are sharded.',
     };
     // The operand is a sum, or one of its terms: a partial sum stays partial, as through the casts of the body.
@@ -41,21 +41,21 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
 }
 
 /** Bodies are immutable, so the rule of each is composed once. */
-function rememberedRules(find: FindEntry): (view: OperatorView) => BlockRule {
+function rememberedRules(find: FindEntry): (operator: Operator) => BlockRule {
   const known = new WeakMap<Graph, BlockRule>();
   const ruleOf = rememberedRule(find);
-  return (view) => {
-    const body = bodyOf(view);
-    const found = known.get(body) ?? ruleOf(view.op, body);
-    if (!found) throw new Error(`block ${view.name}: the dimensions of its body do not match`);
+  return (operator) => {
+    const body = bodyOf(operator);
+    const found = known.get(body) ?? ruleOf(operator.op, body);
+    if (!found) throw new Error(`block ${operator.name}: the dimensions of its body do not match`);
     known.set(body, found);
     return found;
   };
 }
 
-function bodyOf(view: OperatorView): Graph {
-  if (!view.body) throw new Error(`block ${view.name} has no body`);
-  return view.body;
+function bodyOf(operator: Operator): Graph {
+  if (!operator.body) throw new Error(`block ${operator.name} has no body`);
+  return operator.body;
 }
 
 function typeIn(body: Graph, name: string): TensorType {
@@ -68,7 +68,7 @@ function flopsOf(body: Graph, find: FindEntry): number {
   const types = (names: readonly (string | null)[]) =>
     names.map((name) => (name === null ? null : (body.tensors.get(name) ?? null)));
   return body.nodes.reduce((sum, { name, op, domain, attributes, inputs, outputs }) => {
-    const view = { name, op, domain, attributes, inputs: types(inputs), outputs: types(outputs) };
-    return sum + find(op, domain).work({ ...view, outputCount: outputs.length }).flops;
+    const operator = { name, op, domain, attributes, inputs: types(inputs), outputs: types(outputs) };
+    return sum + find(op, domain).work({ ...operator, outputCount: outputs.length }).flops;
   }, 0);
 }

@@ -15,7 +15,7 @@
  */
 import { type DimensionFactors, type Factor, type FactorKind, type FactorRule, ruleSides } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { tensorsByName } from '../written-names.js';
 import { rowwiseAttention } from './attention.js';
 import { blockFactorNames } from './factor-names.js';
@@ -94,7 +94,7 @@ class Composition {
     for (const node of this.body.nodes) {
       const typesOf = (names: readonly (string | null)[]) =>
         names.map((name) => (name === null ? null : (this.body.tensors.get(name) ?? null)));
-      const view: OperatorView = {
+      const operator: Operator = {
         name: node.name,
         op: node.op,
         domain: node.domain,
@@ -104,12 +104,12 @@ class Composition {
         outputCount: node.outputs.length,
       };
       const entry = this.find(node.op, node.domain);
-      const rule = entry.rule(view);
+      const rule = entry.rule(operator);
       const atoms = new Map<string, BlockAtom>();
       for (const factor of rule.factors.values())
         atoms.set(factor.name, { size: factor.size, kind: kindInside(factor, entry), parts: null });
       const summed = [...rule.factors.values()].filter(isSummed).flatMap(({ name }) => atoms.get(name) ?? []);
-      this.operators.push({ inner: { node, linear: entry.linear(view) }, sums: summed });
+      this.operators.push({ inner: { node, linear: entry.linear(operator) }, sums: summed });
       for (const { of: name, dims } of ruleSides(rule, node)) if (!this.see(name, dims, atoms)) return false;
     }
     return true;

@@ -195,8 +195,8 @@ function resizedBody(body: Graph, { rule, dims }: BlockRule, size: (factor: stri
     if (!entry.resize) return node;
     const { name, op, domain, attributes } = node;
     const [inputs, outputs] = [types(node.inputs), types(node.outputs)];
-    const view = { name, op, domain, attributes, inputs, outputs, outputCount: outputs.length };
-    const inner = entry.rule(view);
+    const operator = { name, op, domain, attributes, inputs, outputs, outputCount: outputs.length };
+    const inner = entry.rule(operator);
     const sizes = new Map<string, number>();
     const sides = [
       ...node.inputs.map((tensor, index) => [tensor, inner.inputs[index]] as const),
@@ -213,7 +213,11 @@ function resizedBody(body: Graph, { rule, dims }: BlockRule, size: (factor: stri
           if (run.length > 0) sizes.set(factor, product(run, size));
         }
       });
-    const resized = entry.resize(view, inner, (factor) => sizes.get(factor) ?? inner.factors.get(factor)?.size ?? 1);
+    const resized = entry.resize(
+      operator,
+      inner,
+      (factor) => sizes.get(factor) ?? inner.factors.get(factor)?.size ?? 1,
+    );
     return { ...node, attributes: resized };
   });
   return { ...body, nodes };

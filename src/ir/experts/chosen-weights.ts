@@ -7,7 +7,7 @@
 import { isFloating } from '../dtype.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
 import type { Makers } from '../makers-and-readers.js';
-import { ruleOf, viewOf } from '../view.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { plainRoles, type RoleDims, rolesBehind } from './roles.js';
 
 /** A Gather's result. */
@@ -49,7 +49,7 @@ export function chosenWeights(
     }
     const choices = typeOf(graph, choice).shape;
     let roles: RoleDims | null = plainRoles(choices, (axis) => (axis === choices.length - 1 ? 'expert' : 'token'));
-    for (const view of views.toReversed()) roles = roles && rolesBehind(ruleOf(viewOf(graph, view)), [roles]);
+    for (const view of views.toReversed()) roles = roles && rolesBehind(ruleOf(operatorOf(graph, view)), [roles]);
     if (!roles || choices.length < 2) continue;
     const features = plainRoles(shape.slice(1), () => 'feature');
     found.set(result, { weights, choice, chosen: choices.at(-1) ?? 1, roles: [...roles, ...features] });

@@ -5,8 +5,8 @@
 
 import type { Graph, TensorType, Weight } from '../graph.js';
 import { inPlaceOf } from '../in-place-of.js';
+import { operatorOf } from '../operator-of.js';
 import { expertEntries, plainExpertsForm } from '../ops/experts.js';
-import { viewOf } from '../view.js';
 
 const OPERATORS: ReadonlySet<string> = new Set(expertEntries.map(({ op, domain }) => `${domain}:${op}`));
 
@@ -16,7 +16,7 @@ export function expandExperts(graph: Graph): Graph {
   const tensors = new Map<string, TensorType>(graph.tensors);
   const weights = new Map<string, Weight>(graph.weights);
   const nodes = graph.nodes.flatMap((node) => {
-    const plain = OPERATORS.has(`${node.domain}:${node.op}`) ? plainExpertsForm(viewOf(graph, node)) : null;
+    const plain = OPERATORS.has(`${node.domain}:${node.op}`) ? plainExpertsForm(operatorOf(graph, node)) : null;
     return plain ? inPlaceOf(node, plain, { tensors, weights }).nodes : [node];
   });
   return { ...graph, nodes, tensors, weights };

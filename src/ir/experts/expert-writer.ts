@@ -3,9 +3,9 @@
  * whatever the order of dimensions in the model.
  */
 import { type Attributes, type ConstantTensor, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { constant } from '../ops/constants.js';
 import type { ForwardWriter, Neighbourhood } from '../passes/forward-writer.js';
-import { ruleOf, viewOf } from '../view.js';
 import type { ExpertMixture, ExpertStep } from './find-experts.js';
 import { type RoleDims, roleList } from './roles.js';
 
@@ -122,7 +122,7 @@ export class ExpertWriter {
 
   /** Weights of a matmul as [experts, rows, columns]. */
   private matrices(node: Node, place: number): string {
-    const rule = ruleOf(viewOf(this.graph, node));
+    const rule = ruleOf(operatorOf(this.graph, node));
     const operand = node.inputs[place] ?? '';
     const weight = this.stacks.get(operand) ?? operand;
     const [middle = ''] = rule.inputs[place]?.at(-2) ?? [];

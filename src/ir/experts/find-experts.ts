@@ -13,8 +13,8 @@ import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
 import { weightTensors } from '../of-weights.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { entryOf } from '../ops/index.js';
-import { ruleOf, viewOf } from '../view.js';
 import { type ChosenWeights, chosenWeights } from './chosen-weights.js';
 import {
   expertRolesOf,
@@ -117,7 +117,7 @@ interface ExpertMatrices {
 function stackOf(graph: Graph, node: Node, { constant, chosen }: ExpertWeights): ExpertMatrices | null {
   if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return null;
   if (node.inputs.length !== 2) return null;
-  const rule = ruleOf(viewOf(graph, node));
+  const rule = ruleOf(operatorOf(graph, node));
   const made = rule.outputs[0]?.flat() ?? [];
   for (const [place, input] of node.inputs.entries()) {
     const gathered = chosen.get(input ?? '');
@@ -140,7 +140,7 @@ function seedOf(graph: Graph, node: Node, weights: ExpertWeights): Seed | null {
   const data = stack && node.inputs[1 - stack.place];
   if (!data || weights.constant.has(data)) return null;
   const { copies, place, each } = stack;
-  const isCopied = ruleOf(viewOf(graph, node)).inputs[1 - place]?.flat().includes(each) === true;
+  const isCopied = ruleOf(operatorOf(graph, node)).inputs[1 - place]?.flat().includes(each) === true;
   const tokens = elementCount(typeOf(graph, data).shape) / (isCopied ? copies : 1);
   const path: Node[] = [];
   let from = data;
@@ -158,7 +158,7 @@ function seedOf(graph: Graph, node: Node, weights: ExpertWeights): Seed | null {
   if (elementCount(shape) !== tokens || shape.length < 2) return null;
   let roles: RoleDims = plainRoles(shape, (axis) => (axis === shape.length - 1 ? 'feature' : 'token'));
   for (const step of path.toReversed()) {
-    const next = rolesBehind(ruleOf(viewOf(graph, step)), [roles], (size) => (size === copies ? 'expert' : null));
+    const next = rolesBehind(ruleOf(operatorOf(graph, step)), [roles], (size) => (size === copies ? 'expert' : null));
     if (!next) return null;
     roles = next;
   }
@@ -228,7 +228,7 @@ class ExpertWalk {
     const operands = this.operandRoles(node);
     if (!operands) return null;
     const isCut = CUTS.has(node.op) && node.domain === '';
-    const made = rolesBehind(ruleOf(viewOf(this.graph, node)), operands, () => (isCut ? 'feature' : null));
+    const made = rolesBehind(ruleOf(operatorOf(this.graph, node)), operands, () => (isCut ? 'feature' : null));
     if (!made) return null;
     const roles = roleList(made);
     const outside = node.inputs.findIndex(
@@ -266,7 +266,7 @@ class ExpertWalk {
   }
 
   private matmul(node: Node, stack: ExpertMatrices, operands: readonly (RoleDims | null)[]): 'inside' | null {
-    const rule = ruleOf(viewOf(this.graph, node));
+    const rule = ruleOf(operatorOf(this.graph, node));
     const weight = rule.inputs[stack.place]?.slice(-2);
     const all = operands.map((roles, index) => (index === stack.place ? stack.roles : roles));
     const made = rolesBehind(rule, all);
@@ -312,7 +312,7 @@ class ExpertWalk {
   }
 
   private keep(node: Node, made: RoleDims): 'inside' | null {
-    const rule = ruleOf(viewOf(this.graph, node));
+    const rule = ruleOf(operatorOf(this.graph, node));
     for (const [index, output] of node.outputs.entries()) {
       if (output === null) continue;
       if (index === 0) {
@@ -329,7 +329,7 @@ class ExpertWalk {
 
   /** Roles of all operands: known ones inside, others from the rule; features where the rule gives none. */
   private operandRoles(node: Node): readonly (RoleDims | null)[] | null {
-    const rule = ruleOf(viewOf(this.graph, node));
+    const rule = ruleOf(operatorOf(this.graph, node));
     const known = node.inputs.map((input) => this.inside.get(input ?? '') ?? null);
     const factors = factorRoles(rule, sidesOf(rule, known));
     if (!factors) return null;

@@ -8,10 +8,10 @@
 import type { FactorRule } from '../factor-rule.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
 import { makersOf, readersOf } from '../makers-and-readers.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
-import { ruleOf, viewOf } from '../view.js';
 import { expertCounts } from './find-experts.js';
 
 /** The graph with sums over experts in place of gathered results; the graph itself if none. */
@@ -81,7 +81,7 @@ function finderIn(graph: Graph): (gather: Node) => Gathered | null {
     const isSpread = spread?.op === 'Expand' && spread.domain === '' && choice && sizes(choice).at(-1) === 1;
     const isEach = sizes(index).every((size, axis) => axis === chosenAxis || size === sizes(all)[axis]);
     if (!isSpread || !isEach || chosenAxis === sizes(all).length - 1) return null;
-    const rule = ruleOf(viewOf(graph, product));
+    const rule = ruleOf(operatorOf(graph, product));
     const [factor = '', ...others] = rule.inputs[place]?.[chosenAxis] ?? [];
     const axis = rule.inputs[1 - place]?.findIndex((names) => names.join() === factor) ?? -1;
     const made = rule.outputs[0]?.findIndex((names) => names.join() === factor) ?? -1;

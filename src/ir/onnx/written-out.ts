@@ -5,9 +5,9 @@
 
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
 import { inPlaceOf } from '../in-place-of.js';
-import type { OperatorEntry, OperatorView, WrittenOperators } from '../operator.js';
+import type { Operator, OperatorEntry, WrittenOperators } from '../operator.js';
+import { operatorOf } from '../operator-of.js';
 import { entryOf, operatorEntry } from '../ops/index.js';
-import { viewOf } from '../view.js';
 import { resultNames } from '../written-names.js';
 
 /** Without operators that no runtime has; the same graph where it has none. */
@@ -25,8 +25,8 @@ export function graphInPlainOperators(graph: Graph): Graph | null {
   const unread = new Set(graph.nodes.flatMap(({ outputs }) => outputs.filter((name) => !read.has(name as string))));
   const isFused = (node: Node, around: Pick<Graph, 'tensors'>) => {
     const entry = entryOf(node.op, node.domain);
-    const view = viewOf(around, node);
-    const form = entry && plainFormOf(entry, view);
+    const operator = operatorOf(around, node);
+    const form = entry && plainFormOf(entry, operator);
     if (!form) return false;
     // Some make only the first result.
     const made = new Set(form.nodes.flatMap(({ outputs }) => outputs));
@@ -38,12 +38,12 @@ export function graphInPlainOperators(graph: Graph): Graph | null {
 }
 
 /** An operator in plainer ones; null where the registry has none. An expansion without `expanded` factors only splits a sum. */
-function plainFormOf(entry: OperatorEntry, view: OperatorView): WrittenOperators | null {
+function plainFormOf(entry: OperatorEntry, operator: Operator): WrittenOperators | null {
   const { expansion, gradient, plain } = entry;
-  if (plain) return plain(view);
-  const isMixed = [...entry.rule(view).factors.values()].some(({ kind }) => kind === 'expanded');
-  if (expansion) return isMixed || entry.isWritten ? expansion(view) : null;
-  return gradient?.kind === 'plain' ? gradient.form(view) : null;
+  if (plain) return plain(operator);
+  const isMixed = [...entry.rule(operator).factors.values()].some(({ kind }) => kind === 'expanded');
+  if (expansion) return isMixed || entry.isWritten ? expansion(operator) : null;
+  return gradient?.kind === 'plain' ? gradient.form(operator) : null;
 }
 
 /** The graph with operators replaced by expansions, also inside of expansions, except an operator in its own expansion. */
@@ -57,7 +57,7 @@ function expandedGraph(
   const expand = (node: Node, around: readonly string[]): readonly Node[] => {
     const kind = `${node.domain}:${node.op}`;
     if (around.includes(kind) || !isExpanded(node, { tensors })) return [node];
-    const form = plainFormOf(operatorEntry(node), viewOf({ tensors }, node));
+    const form = plainFormOf(operatorEntry(node), operatorOf({ tensors }, node));
     if (!form) throw new Error(`${node.op} is written out and has no expansion`);
     return inPlaceOf(node, form, { tensors, weights }).nodes.flatMap((inner) => expand(inner, [...around, kind]));
   };

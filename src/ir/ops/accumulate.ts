@@ -16,14 +16,14 @@ export const accumulateEntry: OperatorEntry = entry({
   op: OP,
   domain: DOMAIN,
   family: 'other',
-  infer: (view) => [operand(view, 0)],
-  rule: (view) => {
-    const dimensions = dimensionNames(operand(view, 0).shape.length).join(' ');
+  infer: (operator) => [operand(operator, 0)],
+  rule: (operator) => {
+    const dimensions = dimensionNames(operand(operator, 0).shape.length).join(' ');
     return `${dimensions} -> ${dimensions}`;
   },
   linear: linearIn([0]),
   // Reads its operand and its buffer, and writes the sum.
-  work: (view) => ({ flops: elementsOf(view.outputs), bytes: 3 * bytesOf(view.outputs) }),
+  work: (operator) => ({ flops: elementsOf(operator.outputs), bytes: 3 * bytesOf(operator.outputs) }),
   note: 'Made by --micro-batches; it occurs in no file.',
 });
 

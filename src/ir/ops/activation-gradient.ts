@@ -103,7 +103,7 @@ const WHY: Readonly<Record<string, string>> = {
 
 /** Gradients of ONNX's functions of one operand, by operator. */
 export const unaryGradients: GradientTable = {
-  ...table(CHOICES, (write) => operand(write.view, 0).dtype),
+  ...table(CHOICES, (write) => operand(write.operator, 0).dtype),
   ...table(FORMULAS, (write) => write.sumType),
   ...WHY,
 };
@@ -111,11 +111,11 @@ export const unaryGradients: GradientTable = {
 /** Gradient of x + bias (an optional bias along the last dimension), then GELU. */
 export function biasGelu(derivative: (at: Arithmetic, x: string) => string): GradientBody {
   return (write) => {
-    const { shape, dtype } = operand(write.view, 0);
+    const { shape, dtype } = operand(write.operator, 0);
     const type = write.sumType;
     const at = write.on(type);
     const x = write.inType('in0', dtype, type);
-    const biased = write.view.inputs[1] ? at.add(x, write.inType('in1', dtype, type)) : x;
+    const biased = write.operator.inputs[1] ? at.add(x, write.inType('in1', dtype, type)) : x;
     const made = at.mul(write.inType('grad0', dtype, type), derivative(at, biased));
     if (write.wants(0)) write.become(0, made, type);
     if (write.wants(1)) write.into(1, made, type, shape);
@@ -152,7 +152,7 @@ function table(formulas: Readonly<Record<string, ActivationGradient>>, type: (wr
 
 function unary(formula: ActivationGradient, typeOf: (write: OperatorGradient) => DType): GradientBody {
   return (write) => {
-    const { dtype } = operand(write.view, 0);
+    const { dtype } = operand(write.operator, 0);
     const type = typeOf(write);
     const read = (name: string) => write.inType(name, dtype, type);
     const made = formula({
@@ -166,8 +166,8 @@ function unary(formula: ActivationGradient, typeOf: (write: OperatorGradient) =>
       get g() {
         return read('grad0');
       },
-      value: (attribute, otherwise) => numberOf(write.view, attribute, otherwise),
-      text: (attribute, otherwise) => text(write.view, attribute, otherwise),
+      value: (attribute, otherwise) => numberOf(write.operator, attribute, otherwise),
+      text: (attribute, otherwise) => text(write.operator, attribute, otherwise),
     });
     write.become(0, made, type);
   };

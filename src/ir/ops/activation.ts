@@ -2,7 +2,7 @@
  * @file Activations that fused operators name in an attribute, as operators of their own: for expansions.
  */
 import type { DimensionFactors } from '../factor-rule.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import type { ExpansionWriter } from './expansion.js';
 import { mismatch, operand, text } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
@@ -23,25 +23,26 @@ const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** Throws if the operator names an unknown activation; an empty name means that there is no activation. */
-export function checkActivation(view: OperatorView): void {
-  const name = text(view, 'activation', '');
-  if (name !== '' && !Object.hasOwn(PARAMETERS, name)) throw mismatch(view, `its activation '${name}' is not known`);
+export function checkActivation(operator: Operator): void {
+  const name = text(operator, 'activation', '');
+  if (name !== '' && !Object.hasOwn(PARAMETERS, name))
+    throw mismatch(operator, `its activation '${name}' is not known`);
 }
 
 /** Writes the activation of `input` as the expansion's first result. */
 export function addActivation(
   write: ExpansionWriter,
-  view: OperatorView,
+  operator: Operator,
   input: string,
   dims: readonly DimensionFactors[],
   values: readonly (number | undefined)[],
 ): void {
-  const name = text(view, 'activation', '') || 'Identity';
+  const name = text(operator, 'activation', '') || 'Identity';
   const given = (PARAMETERS[name] ?? []).flatMap((parameter, index) => {
     const value = values[index];
     return value === undefined ? [] : [[parameter, value] as const];
   });
-  const { dtype } = operand(view, 0);
+  const { dtype } = operand(operator, 0);
   // Clip's bounds are operands.
   if (name === 'Clip')
     write.add(name, [input, ...given.map(([, value]) => write.scalar(dtype, value))], dims, {}, 'out0');
@@ -53,11 +54,11 @@ export function addActivation(
  * activations. At kinks it is zero, as in PyTorch's Relu.
  */
 export function activationGradient(write: OperatorGradient, values: readonly (number | undefined)[]): string {
-  const name = text(write.view, 'activation', '');
+  const name = text(write.operator, 'activation', '');
   if (name === '') return 'grad0';
-  const at = write.on(operand(write.view, 0).dtype);
+  const at = write.on(operand(write.operator, 0).dtype);
   const make = GRADIENTS[name];
-  if (!make) throw mismatch(write.view, `its activation '${name}' is not known`);
+  if (!make) throw mismatch(write.operator, `its activation '${name}' is not known`);
   return make(at, values);
 }
 

@@ -12,11 +12,11 @@ import type { GradientTable, OperatorGradient } from './operator-gradient.js';
 
 export const BLOCK_QUANTISED_GRADIENTS: GradientTable = {
   MatMulNBits: (write) => {
-    const { view } = write;
+    const { operator } = write;
     refuseQuantised(write, [2, 3]);
     if (write.wants(5)) biasGradient(write, 5);
     if (!write.wants(0)) return;
-    if (view.inputs[4]) throw noGradientError(write, 'its columns are in another order (g_idx)');
+    if (operator.inputs[4]) throw noGradientError(write, 'its columns are in another order (g_idx)');
     toActivations(write, numbersInBlocks(write));
   },
   MatMulBnb4: (write) => {
@@ -32,21 +32,21 @@ function toActivations(write: OperatorGradient, weights: string): void {
 }
 
 function biasGradient(write: OperatorGradient, index: number): void {
-  const { shape, dtype } = result(write.view, 0);
+  const { shape, dtype } = result(write.operator, 0);
   write.into(index, 'grad0', dtype, shape);
 }
 
 /** The weights of MatMulNBits, [N, K]. */
 function numbersInBlocks(write: OperatorGradient): string {
-  const { view } = write;
+  const { operator } = write;
   const [k, n, bits, block] = [
-    numberOf(view, 'K', 0),
-    numberOf(view, 'N', 0),
-    numberOf(view, 'bits', 4),
-    numberOf(view, 'block_size', 0),
+    numberOf(operator, 'K', 0),
+    numberOf(operator, 'N', 0),
+    numberOf(operator, 'bits', 4),
+    numberOf(operator, 'block_size', 0),
   ];
   const blocks = Math.ceil(k / block);
-  const { dtype } = operand(view, 0);
+  const { dtype } = operand(operator, 0);
   const bytes = write.add('Reshape', ['in1'], {
     shape: [n, blocks, (block * bits) / 8],
   });
@@ -55,7 +55,7 @@ function numbersInBlocks(write: OperatorGradient): string {
   const values = write.cast(plain, dtype);
   const shifted = write.add('Sub', [values, zeroPoints(write, n, blocks, bits)]);
   const scales = write.add('Reshape', ['in2'], { shape: [n, blocks, 1] });
-  const { dtype: scaleType } = operand(view, 2);
+  const { dtype: scaleType } = operand(operator, 2);
   const scaled = write.add('Mul', [shifted, write.inType(scales, scaleType, dtype)]);
   const wide = write.add('Reshape', [scaled], { shape: [n, blocks * block] });
   if (blocks * block === k) return wide;
@@ -64,9 +64,9 @@ function numbersInBlocks(write: OperatorGradient): string {
 
 /** One zero point per block, in the weights' type: the middle of the range if none is given. */
 function zeroPoints(write: OperatorGradient, n: number, blocks: number, bits: number): string {
-  const { view } = write;
-  const { dtype } = operand(view, 0);
-  const given = view.inputs[3];
+  const { operator } = write;
+  const { dtype } = operand(operator, 0);
+  const given = operator.inputs[3];
   if (!given) return write.scalar(dtype, 2 ** (bits - 1));
   const shape = [n, blocks, 1];
   if (given.dtype !== 'uint8') return write.inType(write.add('Reshape', ['in3'], { shape }), given.dtype, dtype);
@@ -107,9 +107,9 @@ const TABLES: readonly (readonly number[])[] = [
 
 /** The weights of MatMulBnb4, [N, K]: pairs of numbers in a byte, the first in its high bits. */
 function tabledNumbers(write: OperatorGradient): string {
-  const { view } = write;
-  const [k, n, block] = [numberOf(view, 'K', 0), numberOf(view, 'N', 0), numberOf(view, 'block_size', 1)];
-  const { dtype } = operand(view, 0);
+  const { operator } = write;
+  const [k, n, block] = [numberOf(operator, 'K', 0), numberOf(operator, 'N', 0), numberOf(operator, 'block_size', 1)];
+  const { dtype } = operand(operator, 0);
   if ((k * n) % block !== 0) throw noGradientError(write, 'its last block is not full');
   const bytes = write.add('Reshape', ['in1'], { shape: [(k * n) / block, block / 2] });
   const high = write.add('BitShift', [bytes, write.scalar('uint8', 4)], { direction: 'RIGHT' });
@@ -117,10 +117,10 @@ function tabledNumbers(write: OperatorGradient): string {
   const pair = [high, low].map((part) => write.add('Unsqueeze', [part], { axes: [2] }));
   const joined = write.add('Concat', pair, { axis: 2 });
   const places = write.cast(write.add('Reshape', [joined], { shape: [(k * n) / block, block] }), 'int64');
-  const table = write.tensor(constant(dtype, TABLES[numberOf(view, 'quant_type', 1)] ?? [], [16]));
+  const table = write.tensor(constant(dtype, TABLES[numberOf(operator, 'quant_type', 1)] ?? [], [16]));
   const numbers = write.add('Gather', [table, places], { axis: 0 });
   const scales = write.add('Reshape', ['in2'], { shape: [(k * n) / block, 1] });
-  const { dtype: scaleType } = operand(view, 2);
+  const { dtype: scaleType } = operand(operator, 2);
   const scaled = write.add('Mul', [numbers, write.inType(scales, scaleType, dtype)]);
   return write.add('Reshape', [scaled], { shape: [n, k] });
 }
@@ -132,12 +132,12 @@ export function refuseQuantised(write: OperatorGradient, operands: readonly numb
 }
 
 /** The error for a form of an operator with quantised weights. */
-export function noGradientError({ view }: OperatorGradient, reason: string): AutoparError {
+export function noGradientError({ operator }: OperatorGradient, reason: string): AutoparError {
   return new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient: ${reason}`,
-    { node: view.name },
+    `${operator.op} ${operator.name}: this form of it has no gradient: ${reason}`,
+    { node: operator.name },
     'freeze the parameters before it (--frozen), or quantise the model after training',
   );
 }

@@ -26,16 +26,16 @@ interface ConvolutionForm {
 }
 
 export function causalConvolutionGradient(write: OperatorGradient): void {
-  const { view } = write;
+  const { operator } = write;
   refuse(write);
   const type = write.sumType;
   const form = formOf(write);
   const { axis, steps, taps, dilation, reach, channels, perChannel } = form;
   const at = write.on(type);
-  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
+  const raised = (index: number) => write.inType(`in${index}`, operand(operator, index).dtype, type);
   const cut = (name: string, start: number, count: number) =>
     write.add('Slice', [name], { starts: [start], ends: [start + count], axes: [axis], steps: [1] });
-  const joined = extended(write, form, view.inputs[STATE] ? raised(STATE) : null, raised(INPUT));
+  const joined = extended(write, form, operator.inputs[STATE] ? raised(STATE) : null, raised(INPUT));
   const weights = Array.from({ length: taps }, (_, tap) => {
     const single = { starts: [tap], ends: [tap + 1], axes: [2], steps: [1] };
     const one = write.add('Slice', [raised(KERNEL)], single);
@@ -43,10 +43,10 @@ export function causalConvolutionGradient(write: OperatorGradient): void {
   });
   const seen = weights.map((_, tap) => cut(joined, tap * dilation, steps));
   const sum = seen.map((part, tap) => at.mul(part, weights[tap] ?? '')).reduce((total, part) => at.add(total, part));
-  const shift = view.inputs[BIAS] ? write.add('Reshape', [raised(BIAS)], { shape: perChannel }) : null;
+  const shift = operator.inputs[BIAS] ? write.add('Reshape', [raised(BIAS)], { shape: perChannel }) : null;
   const grown = write.has(0)
-    ? write.inType('grad0', operand(view, INPUT).dtype, type)
-    : write.add('ConstantOfShape', [], { shape: operand(view, INPUT).shape, value: constant(type, [0], [1]) });
+    ? write.inType('grad0', operand(operator, INPUT).dtype, type)
+    : write.add('ConstantOfShape', [], { shape: operand(operator, INPUT).shape, value: constant(type, [0], [1]) });
   const sumGradient = throughActivation(write, at, shift === null ? sum : at.add(sum, shift), grown);
   const others = [0, 1, 2].filter((place) => place !== (axis === 1 ? 2 : 1));
   const total = (name: string) => write.add('ReduceSum', [name], { axes: others, keepdims: 0 });
@@ -64,30 +64,30 @@ export function causalConvolutionGradient(write: OperatorGradient): void {
   };
   const all = write.on(type);
   const parts = weights.map((weight, tap) => laid(at.mul(sumGradient, weight), tap * dilation, reach - tap * dilation));
-  if (write.has(1)) parts.push(laid(write.inType('grad1', operand(view, INPUT).dtype, type), steps, 0));
+  if (write.has(1)) parts.push(laid(write.inType('grad1', operand(operator, INPUT).dtype, type), steps, 0));
   const inputGradient = parts.reduce((sumOf, part) => all.add(sumOf, part));
   if (write.wants(INPUT)) write.become(INPUT, cut(inputGradient, reach, steps), type);
   if (write.wants(STATE)) write.become(STATE, cut(inputGradient, 0, reach), type);
 }
 
-function refuse({ view }: OperatorGradient): void {
-  const isPlain = operand(view, INPUT).shape.length === 3 && numberOf(view, 'state_window', 0) === 0;
+function refuse({ operator }: OperatorGradient): void {
+  const isPlain = operand(operator, INPUT).shape.length === 3 && numberOf(operator, 'state_window', 0) === 0;
   if (isPlain) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (several dimensions of positions, or a window of states)`,
-    { node: view.name },
+    `${operator.op} ${operator.name}: this form of it has no gradient (several dimensions of positions, or a window of states)`,
+    { node: operator.name },
     'Export the model before it is optimised for inference.',
   );
 }
 
 function formOf(write: OperatorGradient): ConvolutionForm {
-  const { view } = write;
-  const axis = numberOf(view, 'channels_last', 0) !== 0 ? 1 : 2;
-  const { shape } = operand(view, INPUT);
-  const [channels = 1, , taps = 1] = operand(view, KERNEL).shape;
-  const dilation = numberOf(view, 'dilation', 1);
+  const { operator } = write;
+  const axis = numberOf(operator, 'channels_last', 0) !== 0 ? 1 : 2;
+  const { shape } = operand(operator, INPUT);
+  const [channels = 1, , taps = 1] = operand(operator, KERNEL).shape;
+  const dilation = numberOf(operator, 'dilation', 1);
   return {
     axis,
     steps: shape[axis] ?? 1,
@@ -115,7 +115,7 @@ function extended(
 
 /** The gradient through the activation: x σ(x), or none. */
 function throughActivation(write: OperatorGradient, at: Arithmetic, sum: string, gradient: string): string {
-  if (!['silu', 'swish'].includes(text(write.view, 'activation', 'none'))) return gradient;
+  if (!['silu', 'swish'].includes(text(write.operator, 'activation', 'none'))) return gradient;
   const gate = at.of('Sigmoid', sum);
   return at.mul(gradient, at.mul(gate, at.add(at.mul(sum, at.sub(1, gate)), 1)));
 }

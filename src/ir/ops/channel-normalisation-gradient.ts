@@ -8,20 +8,20 @@ import type { Arithmetic } from './operator-writer.js';
 
 /** The operand in the type that sums are formed in, with statistics over `axes`. */
 function fieldOf(write: OperatorGradient, axes: readonly number[]): NormalisedTensor {
-  const { dtype, shape } = operand(write.view, 0);
+  const { dtype, shape } = operand(write.operator, 0);
   const type = write.sumType;
   return { x: write.inType('in0', dtype, type), type, shape, axes };
 }
 
 /** The gradient of the result, in the type that sums are formed in. */
 function arriving(write: OperatorGradient): string {
-  return write.inType('grad0', operand(write.view, 0).dtype, write.sumType);
+  return write.inType('grad0', operand(write.operator, 0).dtype, write.sumType);
 }
 
 /** A vector with one value per channel, in a shape that broadcasts over positions and in the type of sums. */
 function beside(write: OperatorGradient, index: number): string {
-  const { dtype } = operand(write.view, index);
-  const spatial = operand(write.view, 0).shape.length - 2;
+  const { dtype } = operand(write.operator, index);
+  const spatial = operand(write.operator, 0).shape.length - 2;
   const own = write.inType(`in${index}`, dtype, write.sumType);
   if (spatial === 0) return own;
   return write.add('Unsqueeze', [own], { axes: Array.from({ length: spatial }, (_, axis) => axis + 1) });
@@ -30,7 +30,7 @@ function beside(write: OperatorGradient, index: number): string {
 /** Sums a tensor over the image: the gradient of a vector with one value per channel. */
 function perChannel(write: OperatorGradient, index: number, name: string): void {
   if (!write.wants(index)) return;
-  const axes = operand(write.view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  const axes = operand(write.operator, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
   write.become(index, write.add('ReduceSum', [name], { axes, keepdims: 0 }), write.sumType);
 }
 
@@ -43,19 +43,22 @@ function scaleAndBias(write: OperatorGradient, at: Arithmetic, unit: () => strin
 }
 
 function batch(write: OperatorGradient): void {
-  if (numberOf(write.view, 'training_mode', 0)) batchStatistics(write);
+  if (numberOf(write.operator, 'training_mode', 0)) batchStatistics(write);
   else runningStatistics(write);
 }
 
 /** Statistics of the batch; the running ones move towards them. */
 function batchStatistics(write: OperatorGradient): void {
-  const { view } = write;
-  const axes = operand(view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
-  const normal = normalised(write, fieldOf(write, axes), { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: true });
-  const momentum = numberOf(view, 'momentum', 0.9);
+  const { operator } = write;
+  const axes = operand(operator, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  const normal = normalised(write, fieldOf(write, axes), {
+    epsilon: numberOf(operator, 'epsilon', 1e-5),
+    isCentred: true,
+  });
+  const momentum = numberOf(operator, 'momentum', 0.9);
   const moved = (index: number) => {
     if (!write.has(index)) return null;
-    const own = write.inType(`grad${index}`, operand(view, index + 2).dtype, write.sumType);
+    const own = write.inType(`grad${index}`, operand(operator, index + 2).dtype, write.sumType);
     return normal.at.mul(write.add('Unsqueeze', [own], { axes }), 1 - momentum);
   };
   const unit = write.has(0) ? scaleAndBias(write, normal.at, () => normal.unit) : null;
@@ -66,7 +69,7 @@ function batchStatistics(write: OperatorGradient): void {
   }
   for (const index of [3, 4]) {
     if (!write.wants(index)) continue;
-    const { dtype } = operand(view, index);
+    const { dtype } = operand(operator, index);
     if (!write.has(index - 2)) write.none(index);
     else write.become(index, write.on(dtype).mul(`grad${index - 2}`, momentum), dtype);
   }
@@ -74,10 +77,10 @@ function batchStatistics(write: OperatorGradient): void {
 
 /** Evaluation form: (x − mean) · inverse · scale + bias with statistics that are operands. */
 function runningStatistics(write: OperatorGradient): void {
-  const { view } = write;
+  const { operator } = write;
   const field = fieldOf(write, []);
   const at = write.on(field.type);
-  const variance = at.add(beside(write, 4), numberOf(view, 'epsilon', 1e-5));
+  const variance = at.add(beside(write, 4), numberOf(operator, 'epsilon', 1e-5));
   const inverse = at.of('Reciprocal', at.of('Sqrt', variance));
   const needsUnit = write.wants(1) || write.wants(4);
   const unit = needsUnit ? at.mul(at.sub(field.x, beside(write, 3)), inverse) : '';
@@ -93,8 +96,8 @@ function runningStatistics(write: OperatorGradient): void {
 }
 
 function instance(write: OperatorGradient): void {
-  const axes = operand(write.view, 0).shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
-  const way = { epsilon: numberOf(write.view, 'epsilon', 1e-5), isCentred: true };
+  const axes = operand(write.operator, 0).shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
+  const way = { epsilon: numberOf(write.operator, 'epsilon', 1e-5), isCentred: true };
   const normal = normalised(write, fieldOf(write, axes), way);
   const unit = scaleAndBias(write, normal.at, () => normal.unit);
   if (write.wants(0)) write.become(0, throughUnit(normal, { unit }), write.sumType);
@@ -102,31 +105,34 @@ function instance(write: OperatorGradient): void {
 
 /** Groups are a dimension of their own while means are taken. */
 function group(write: OperatorGradient): void {
-  const { view } = write;
-  const { shape } = operand(view, 0);
+  const { operator } = write;
+  const { shape } = operand(operator, 0);
   const image = fieldOf(write, []);
   const [samples = 1, size = 1, ...sizes] = shape;
-  const groups = numberOf(view, 'num_groups', 1);
+  const groups = numberOf(operator, 'num_groups', 1);
   const grouped = [samples, groups, size / groups, ...sizes];
   const split = (name: string) => write.add('Reshape', [name], { shape: grouped });
   const joined = (name: string) => write.add('Reshape', [name], { shape });
   const axes = grouped.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
   const field = { ...image, x: split(image.x), shape: grouped, axes };
-  const normal: Normalised = normalised(write, field, { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: true });
+  const normal: Normalised = normalised(write, field, {
+    epsilon: numberOf(operator, 'epsilon', 1e-5),
+    isCentred: true,
+  });
   const unit = scaleAndBias(write, write.on(image.type), () => joined(normal.unit));
   if (write.wants(0)) write.become(0, joined(throughUnit(normal, { unit: split(unit) })), image.type);
 }
 
 /** x / |x|: the component along y does not change it. Zero where the norm is zero, since y is constant there. */
 function lp(write: OperatorGradient): void {
-  const { shape } = operand(write.view, 0);
-  const axes = [axisOf(write.view, 'axis', shape.length, -1)];
+  const { shape } = operand(write.operator, 0);
+  const axes = [axisOf(write.operator, 'axis', shape.length, -1)];
   const field = fieldOf(write, axes);
   const { x, type } = field;
   const { at } = means(write, field);
-  const first = numberOf(write.view, 'p', 2) === 1;
+  const first = numberOf(write.operator, 'p', 2) === 1;
   const norm = write.add(first ? 'ReduceL1' : 'ReduceL2', [x], { axes, keepdims: 1 });
-  const y = write.inType('out0', operand(write.view, 0).dtype, type);
+  const y = write.inType('out0', operand(write.operator, 0).dtype, type);
   const g = arriving(write);
   const along = at.sum(at.mul(g, y), axes);
   const across = at.sub(g, at.mul(first ? at.of('Sign', x) : y, along));
@@ -136,8 +142,11 @@ function lp(write: OperatorGradient): void {
 
 /** (x − mean) / (σ + 10⁻⁹): the small number is added to σ itself, which may be zero. */
 function meanVariance(write: OperatorGradient): void {
-  const { shape, dtype } = operand(write.view, 0);
-  const field = fieldOf(write, axesFromFront(write.view, integers(write.view, 'axes') ?? [0, 2, 3], shape.length));
+  const { shape, dtype } = operand(write.operator, 0);
+  const field = fieldOf(
+    write,
+    axesFromFront(write.operator, integers(write.operator, 'axes') ?? [0, 2, 3], shape.length),
+  );
   const { at, mean } = means(write, field);
   const root = at.of('Sqrt', mean(at.square(at.sub(field.x, mean(field.x)))));
   const y = write.inType('out0', dtype, field.type);
@@ -152,12 +161,12 @@ function meanVariance(write: OperatorGradient): void {
  * dx = g s^(−β) − 2αβ x · mean over those whose neighbour it is of g y / s. The means are poolings over channels.
  */
 function localResponse(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   const { x, type } = fieldOf(write, []);
   const at = write.on(type);
-  const size = numberOf(view, 'size', 1);
-  const [alpha, beta] = [numberOf(view, 'alpha', 1e-4), numberOf(view, 'beta', 0.75)];
+  const size = numberOf(operator, 'size', 1);
+  const [alpha, beta] = [numberOf(operator, 'alpha', 1e-4), numberOf(operator, 'beta', 0.75)];
   const ones = shape.slice(2).map(() => 1);
   const still = ones.map(() => 0);
   const neighbours = (name: string, before: number, after: number) => {
@@ -167,7 +176,7 @@ function localResponse(write: OperatorGradient): void {
   };
   const [before, after] = [Math.floor((size - 1) / 2), Math.ceil((size - 1) / 2)];
   const mean = neighbours(at.square(x), before, after);
-  const s = at.add(at.mul(mean, alpha), numberOf(view, 'bias', 1));
+  const s = at.add(at.mul(mean, alpha), numberOf(operator, 'bias', 1));
   const g = arriving(write);
   const direct = at.mul(g, at.of('Pow', s, -beta));
   const y = write.inType('out0', dtype, type);

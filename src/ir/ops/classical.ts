@@ -39,9 +39,9 @@ export const classicalEntries: readonly OperatorEntry[] = [
     entry({
       op: 'TfIdfVectorizer',
       family: 'indexing',
-      infer: (view) => {
-        const { shape } = ofRank(view, 0, 1, true);
-        const columns = 1 + Math.max(-1, ...neededIntegers(view, 'ngram_indexes'));
+      infer: (operator) => {
+        const { shape } = ofRank(operator, 0, 1, true);
+        const columns = 1 + Math.max(-1, ...neededIntegers(operator, 'ngram_indexes'));
         return [{ dtype: 'float32', shape: [...shape.slice(0, -1), columns] }];
       },
       rule: '*a w! -> *a c!',
@@ -55,7 +55,7 @@ export const classicalEntries: readonly OperatorEntry[] = [
       op: 'Binarizer',
       domain: DOMAIN,
       family: 'elementwise',
-      infer: (view) => [operand(view, 0)],
+      infer: (operator) => [operand(operator, 0)],
       rule: '*a -> *a',
     }),
     STEPS,
@@ -66,12 +66,14 @@ export const classicalEntries: readonly OperatorEntry[] = [
       domain: DOMAIN,
       family: 'elementwise',
       attributes: LABEL_FORMS,
-      infer: (view) => {
-        const { dtype, shape } = operand(view, 0);
-        const listed = (side: string) => LABELS.find(([, ending]) => `${side}_${ending}` in view.attributes)?.[0];
-        const [keys, values] = ['keys', 'values'].map((side) => tensor(view, `${side}_tensor`)?.dtype ?? listed(side));
-        if (keys !== dtype) throw mismatch(view, `its labels are ${dtype}, and its keys ${keys ?? 'are absent'}`);
-        if (!values) throw mismatch(view, 'it has no values');
+      infer: (operator) => {
+        const { dtype, shape } = operand(operator, 0);
+        const listed = (side: string) => LABELS.find(([, ending]) => `${side}_${ending}` in operator.attributes)?.[0];
+        const [keys, values] = ['keys', 'values'].map(
+          (side) => tensor(operator, `${side}_tensor`)?.dtype ?? listed(side),
+        );
+        if (keys !== dtype) throw mismatch(operator, `its labels are ${dtype}, and its keys ${keys ?? 'are absent'}`);
+        if (!values) throw mismatch(operator, 'it has no values');
         return [{ dtype: values, shape }];
       },
       rule: '*a -> *a',
@@ -84,12 +86,12 @@ export const classicalEntries: readonly OperatorEntry[] = [
       domain: DOMAIN,
       family: 'normalisation',
       attributes: { scale: 'floats' },
-      infer: (view) => {
-        const { dtype, shape } = ofRank(view, 0, 1, true);
+      infer: (operator) => {
+        const { dtype, shape } = ofRank(operator, 0, 1, true);
         return [{ dtype: op === 'Imputer' ? dtype : 'float32', shape }];
       },
-      rule: (view) => {
-        const { shape } = operand(view, 0);
+      rule: (operator) => {
+        const { shape } = operand(operator, 0);
         const side = dimensionNames(shape.length).map((name, axis) =>
           axis > 0 || shape.length === 1 ? `${name}!` : name,
         );
@@ -105,15 +107,15 @@ export const classicalEntries: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => {
-      const [rows = 1, width = 1] = ofRank(view, 0, 2).shape;
-      const targets = numberOf(view, 'targets', 1);
-      const weights = (integers(view, 'coefficients') ?? []).length;
-      if (weights !== width * targets) throw mismatch(view, `it has ${weights} coefficients for ${width} features`);
+    infer: (operator) => {
+      const [rows = 1, width = 1] = ofRank(operator, 0, 2).shape;
+      const targets = numberOf(operator, 'targets', 1);
+      const weights = (integers(operator, 'coefficients') ?? []).length;
+      if (weights !== width * targets) throw mismatch(operator, `it has ${weights} coefficients for ${width} features`);
       return [{ dtype: 'float32', shape: [rows, targets] }];
     },
     rule: 'n d! -> n t!',
-    work: (view) => ({ flops: 2 * elementCount(operand(view, 0).shape) * numberOf(view, 'targets', 1) }),
+    work: (operator) => ({ flops: 2 * elementCount(operand(operator, 0).shape) * numberOf(operator, 'targets', 1) }),
     gradient: TABLES,
     note: NOTE,
   }),
@@ -121,17 +123,17 @@ export const classicalEntries: readonly OperatorEntry[] = [
     op: 'ArrayFeatureExtractor',
     domain: DOMAIN,
     family: 'indexing',
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 1, true);
-      const count = elementCount(operand(view, 1).shape);
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 1, true);
+      const count = elementCount(operand(operator, 1).shape);
       const rows = shape.length === 1 ? [1] : shape.slice(0, -1);
       const type: TensorType = { dtype, shape: [...rows, count] };
       return [type];
     },
-    rule: (view) => {
-      const { shape } = operand(view, 0);
+    rule: (operator) => {
+      const { shape } = operand(operator, 0);
       const names = dimensionNames(shape.length - 1).join(' ');
-      const indices = operand(view, 1).shape.map((_, axis) => `i${axis}!`);
+      const indices = operand(operator, 1).shape.map((_, axis) => `i${axis}!`);
       return `${names} v!, ${indices.join(' ')} -> ${shape.length === 1 ? '1' : names} j!`;
     },
     linear: () => [[0]],

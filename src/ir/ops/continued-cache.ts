@@ -28,7 +28,7 @@ export function continuedCache(
   { past, own, steps, total, before, clearsRest }: Continued,
 ): string {
   const type = write.sumType;
-  const { dtype, shape } = operand(write.view, past);
+  const { dtype, shape } = operand(write.operator, past);
   const held = write.inType(`in${past}`, dtype, type);
   const room = total - (shape[2] ?? 0);
   const pads = { pads: [0, 0, 0, 0, 0, 0, room, 0], constant_value: constant(type, [0]) };

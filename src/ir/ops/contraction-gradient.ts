@@ -19,8 +19,8 @@ export function matMulGradient(write: OperatorGradient): void {
     addEinsumGradients(write, [left, right], [...batch, ...(a.length > 1 ? ['m'] : []), ...columns]);
     return;
   }
-  const { shape } = result(write.view, 0);
-  const { dtype } = operand(write.view, 0);
+  const { shape } = result(write.operator, 0);
+  const { dtype } = operand(write.operator, 0);
   const sizes = shape.slice(0, -2);
   if (write.wants(0)) {
     const matmul = write.add('MatMul', ['grad0', transposed(write, 1)]);
@@ -44,10 +44,10 @@ export function matMulGradient(write: OperatorGradient): void {
  * C = α A′ B′ + β C₀, where A′ is A or Aᵀ: the gradients of A and B are Gemms too. `gradient`: the gradient of C.
  */
 export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void {
-  const flips = (name: string) => numberOf(write.view, name, 0) !== 0;
+  const flips = (name: string) => numberOf(write.operator, name, 0) !== 0;
   const [transA, transB] = [flips('transA'), flips('transB')];
-  const { dtype } = operand(write.view, 0);
-  const alpha = numberOf(write.view, 'alpha', 1);
+  const { dtype } = operand(write.operator, 0);
+  const alpha = numberOf(write.operator, 'alpha', 1);
   const matmul = (index: number, left: string, right: string, first: boolean, second: boolean) => {
     const attributes = { alpha, transA: Number(first), transB: Number(second) };
     write.become(index, write.add('Gemm', [left, right], attributes), dtype);
@@ -59,15 +59,15 @@ export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void 
     if (transB) matmul(1, gradient, 'in0', true, transA);
     else matmul(1, 'in0', gradient, !transA, false);
   if (!write.wants(2)) return;
-  const beta = numberOf(write.view, 'beta', 1);
+  const beta = numberOf(write.operator, 'beta', 1);
   const scaled = beta === 1 ? gradient : write.add('Mul', [gradient, write.scalarLike(0, beta)]);
-  write.into(2, scaled, dtype, result(write.view, 0).shape);
+  write.into(2, scaled, dtype, result(write.operator, 0).shape);
 }
 
 /** dA = dy · det A · A⁻ᵀ; a singular matrix has no gradient. */
 export function determinantGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
-  const { dtype, shape } = operand(write.view, 0);
+  const { dtype, shape } = operand(write.operator, 0);
   const inverse = write.addOf('com.microsoft', 'Inverse', ['in0']);
   const [last, scaled] = [shape.length - 1, write.add('Mul', ['grad0', 'out0'])];
   const perm = shape.map((_, axis) => (axis === last ? last - 1 : axis === last - 1 ? last : axis));
@@ -79,7 +79,7 @@ export function determinantGradient(write: OperatorGradient): void {
 
 /** An operand with its last two dimensions swapped. */
 function transposed(write: OperatorGradient, index: number): string {
-  const { shape } = operand(write.view, index);
+  const { shape } = operand(write.operator, index);
   const last = shape.length - 1;
   const perm = shape.map((_, axis) => (axis === last ? last - 1 : axis === last - 1 ? last : axis));
   return write.add('Transpose', [`in${index}`], { perm });

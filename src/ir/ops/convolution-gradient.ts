@@ -10,7 +10,7 @@ import type { SpatialWindow } from './windows.js';
 /** The bias is added everywhere: its gradient is the sum over samples and positions. */
 export function addBiasGradient(write: OperatorGradient, gradient = 'grad0', bias = 2): void {
   if (!write.wants(bias)) return;
-  const axes = result(write.view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  const axes = result(write.operator, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
   write.add('ReduceSum', [gradient], { axes, keepdims: 0 }, `d${bias}`);
 }
 
@@ -22,6 +22,6 @@ export function addKernelGradient(
   taps: string,
 ): void {
   if (!write.wants(1)) return;
-  const { domain, op, attributes } = kernelGradientOf(windows, numberOf(write.view, 'group', 1));
+  const { domain, op, attributes } = kernelGradientOf(windows, numberOf(write.operator, 'group', 1));
   write.addOf(domain, op, [image, taps], attributes, 'd1');
 }

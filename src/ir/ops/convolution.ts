@@ -5,7 +5,7 @@
 
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { addBiasGradient, addKernelGradient } from './convolution-gradient.js';
 import { entry } from './entry.js';
@@ -27,25 +27,28 @@ export const convolution: OperatorEntry = differentiable(
   entry({
     op: 'Conv',
     family: 'convolution',
-    infer: (view) => {
-      const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
-      const group = numberOf(view, 'group', 1);
+    infer: (operator) => {
+      const [x, w] = [ofRank(operator, 0, 3, true), operand(operator, 1)];
+      const group = numberOf(operator, 'group', 1);
       const [n = 1, c = 1] = x.shape;
       const [m = 1, own = 1] = w.shape;
       if (w.shape.length !== x.shape.length || own * group !== c || m % group !== 0)
-        throw mismatch(view, `the kernel does not fit ${c} channels in ${group} groups`);
-      checkBias(view, m);
+        throw mismatch(operator, `the kernel does not fit ${c} channels in ${group} groups`);
+      checkBias(operator, m);
       return [
-        { dtype: x.dtype, shape: [n, m, ...windowsOf(view, x.shape, w.shape.slice(2)).map(({ output }) => output)] },
+        {
+          dtype: x.dtype,
+          shape: [n, m, ...windowsOf(operator, x.shape, w.shape.slice(2)).map(({ output }) => output)],
+        },
       ];
     },
-    rule: (view) => channelRule(view, convolutionNames(view), (co, ci) => `${co} ${ci}`),
+    rule: (operator) => channelRule(operator, convolutionNames(operator), (co, ci) => `${co} ${ci}`),
     linear: linearWithoutBias,
     resize: resizeGroups,
-    bordered: (view, cut) => withoutPads(view, windowsIn(view), cut),
-    expansion: (view) => withoutBias(view, convolutionNames(view)),
-    work: (view) => ({
-      flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+    bordered: (operator, cut) => withoutPads(operator, windowsIn(operator), cut),
+    expansion: (operator) => withoutBias(operator, convolutionNames(operator)),
+    work: (operator) => ({
+      flops: 2 * elementCount(result(operator, 0).shape) * elementCount(operand(operator, 1).shape.slice(1)),
     }),
     parameterInputs: [1, 2],
     note: 'Positions inside a window are not sharded. Overlapping windows need a halo exchange with neighbours.',
@@ -59,28 +62,32 @@ export const convolutionEntries: readonly OperatorEntry[] = [
     entry({
       op: 'ConvTranspose',
       family: 'convolution',
-      infer: (view) => {
-        const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
+      infer: (operator) => {
+        const [x, w] = [ofRank(operator, 0, 3, true), operand(operator, 1)];
         const [n = 1, c = 1] = x.shape;
         if (w.shape.length !== x.shape.length || w.shape[0] !== c)
-          throw mismatch(view, `the kernel does not fit ${c} channels`);
-        const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
-        checkBias(view, channels);
-        return [{ dtype: x.dtype, shape: [n, channels, ...transposedSizes(view)] }];
+          throw mismatch(operator, `the kernel does not fit ${c} channels`);
+        const channels = (w.shape[1] ?? 1) * numberOf(operator, 'group', 1);
+        checkBias(operator, channels);
+        return [{ dtype: x.dtype, shape: [n, channels, ...transposedSizes(operator)] }];
       },
-      rule: (view) => channelRule(view, transposedNames(view), (co, ci) => `${ci} ${co}`),
+      rule: (operator) => channelRule(operator, transposedNames(operator), (co, ci) => `${ci} ${co}`),
       linear: linearWithoutBias,
       resize: resizeGroups,
-      bordered: (view, cut) => {
-        const { output_shape: _, output_padding: more, ...rest } = withoutPads(view, transposedWindows(view), cut);
+      bordered: (operator, cut) => {
+        const {
+          output_shape: _,
+          output_padding: more,
+          ...rest
+        } = withoutPads(operator, transposedWindows(operator), cut);
         const behind = Array.isArray(more) && {
           output_padding: more.map((size, at) => (cut.has(`x${at}`) ? 0 : Number(size))),
         };
         return { ...rest, ...behind };
       },
-      expansion: (view) => withoutBias(view, transposedNames(view)),
-      work: (view) => ({
-        flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+      expansion: (operator) => withoutBias(operator, transposedNames(operator)),
+      work: (operator) => ({
+        flops: 2 * elementCount(operand(operator, 0).shape) * elementCount(operand(operator, 1).shape.slice(1)),
       }),
       parameterInputs: [1, 2],
       note: 'Positions inside a window are not sharded. Overlapping windows need a halo exchange with neighbours.',
@@ -90,17 +97,17 @@ export const convolutionEntries: readonly OperatorEntry[] = [
 ];
 
 /** @throws AutoparError if there is a bias that does not have one value per channel of the result */
-function checkBias(view: OperatorView, channels: number): void {
-  const bias = view.inputs[2];
+function checkBias(operator: Operator, channels: number): void {
+  const bias = operator.inputs[2];
   if (bias && (bias.shape.length !== 1 || bias.shape[0] !== channels))
-    throw mismatch(view, `a bias of [${bias.shape.join(', ')}] does not fit ${channels} channels`);
+    throw mismatch(operator, `a bias of [${bias.shape.join(', ')}] does not fit ${channels} channels`);
 }
 
 /** `bias`: the index of the bias operand. */
 export function transposedGradient(write: OperatorGradient, bias: number): void {
-  const { view } = write;
-  const windows = transposedWindows(view);
-  const group = numberOf(view, 'group', 1);
+  const { operator } = write;
+  const windows = transposedWindows(operator);
+  const group = numberOf(operator, 'group', 1);
   if (write.wants(0)) write.add('Conv', ['grad0', 'in1'], { ...takingFrom(windows), group }, 'd0');
   addKernelGradient(write, windows, 'grad0', 'in0');
   addBiasGradient(write, 'grad0', bias);
@@ -108,25 +115,25 @@ export function transposedGradient(write: OperatorGradient, bias: number): void 
 
 /** `gradient`: the gradient of the convolution's own result, if fused operators follow it. */
 export function convolutionGradient(write: OperatorGradient, gradient = 'grad0'): void {
-  const { view } = write;
-  const windows = windowsIn(view);
-  const group = numberOf(view, 'group', 1);
+  const { operator } = write;
+  const windows = windowsIn(operator);
+  const group = numberOf(operator, 'group', 1);
   if (write.wants(0)) write.add('ConvTranspose', [gradient, 'in1'], { ...layingBack(windows), group }, 'd0');
   addKernelGradient(write, windows, 'in0', gradient);
   addBiasGradient(write, gradient);
 }
 
-export function convolutionNames(view: OperatorView): SpatialNames {
-  return spatialNames(windowsIn(view), 0);
+export function convolutionNames(operator: Operator): SpatialNames {
+  return spatialNames(windowsIn(operator), 0);
 }
 
-function windowsIn(view: OperatorView): readonly SpatialWindow[] {
-  return windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2));
+function windowsIn(operator: Operator): readonly SpatialWindow[] {
+  return windowsOf(operator, operand(operator, 0).shape, operand(operator, 1).shape.slice(2));
 }
 
 /** Positions pass if windows are adjacent, as in spatialNames with operand and result swapped. */
-export function transposedNames(view: OperatorView, halo = true): SpatialNames {
-  const windows = transposedWindows(view);
+export function transposedNames(operator: Operator, halo = true): SpatialNames {
+  const windows = transposedWindows(operator);
   const rows = windows.map((window, index) => {
     const [y, k] = [`y${index}`, `k${index}!`];
     const { kernel, stride, dilation, pads, input, output } = window;
@@ -154,18 +161,18 @@ export function transposedNames(view: OperatorView, halo = true): SpatialNames {
  * The windows of the convolution that a transposed one reverses: over its result (their `input`), one for each position
  * of its operand (their `output`).
  */
-function transposedWindows(view: OperatorView): readonly SpatialWindow[] {
-  const spatial = operand(view, 0).shape.slice(2);
-  const kernels = operand(view, 1).shape.slice(2);
-  const sizes = transposedSizes(view);
-  const at = (name: string, index: number, otherwise: number) => integers(view, name)?.[index] ?? otherwise;
-  const automatic = text(view, 'auto_pad', 'NOTSET');
+function transposedWindows(operator: Operator): readonly SpatialWindow[] {
+  const spatial = operand(operator, 0).shape.slice(2);
+  const kernels = operand(operator, 1).shape.slice(2);
+  const sizes = transposedSizes(operator);
+  const at = (name: string, index: number, otherwise: number) => integers(operator, name)?.[index] ?? otherwise;
+  const automatic = text(operator, 'auto_pad', 'NOTSET');
   return spatial.map((output, index) => {
     const [kernel, input] = [kernels[index] ?? 1, sizes[index] ?? 1];
     const [stride, dilation] = [at('strides', index, 1), at('dilations', index, 1)];
     const reach = (kernel - 1) * dilation + 1;
     const window = { input, kernel, stride, dilation, output };
-    if (!integers(view, 'output_shape') && !automatic.startsWith('SAME')) {
+    if (!integers(operator, 'output_shape') && !automatic.startsWith('SAME')) {
       const given = automatic === 'VALID' ? [0, 0] : [at('pads', index, 0), at('pads', index + spatial.length, 0)];
       return { ...window, pads: [given[0] ?? 0, given[1] ?? 0] };
     }
@@ -177,19 +184,19 @@ function transposedWindows(view: OperatorView): readonly SpatialWindow[] {
 }
 
 /** `kernel` writes the first two dimensions of the kernel from the names of output and input channels. */
-function channelRule(view: OperatorView, names: SpatialNames, kernel: (co: string, ci: string) => string): FactorRule {
-  const { operands, output } = channelTexts(view, names, kernel, view.inputs[2] ? '%' : '+');
-  return bindChannels(`${operands.join(', ')} -> ${output}`, view, names.windows);
+function channelRule(operator: Operator, names: SpatialNames, kernel: (co: string, ci: string) => string): FactorRule {
+  const { operands, output } = channelTexts(operator, names, kernel, operator.inputs[2] ? '%' : '+');
+  return bindChannels(`${operands.join(', ')} -> ${output}`, operator, names.windows);
 }
 
 /** Rule texts of image, kernel and bias, and of the result; `mark` is the kind of the input channels. */
 export function channelTexts(
-  view: OperatorView,
+  operator: Operator,
   names: SpatialNames,
   kernel: (co: string, ci: string) => string,
   mark: string,
 ): { readonly operands: readonly string[]; readonly output: string } {
-  const groups = numberOf(view, 'group', 1) > 1;
+  const groups = numberOf(operator, 'group', 1) > 1;
   const [outputs, inputs] = groups ? ['(g co)', `(g ci${mark})`] : ['co', `ci${mark}`];
   const [first, second] = kernel('co', `ci${mark}`).split(' ');
   const image = `n ${inputs} ${names.input.join(' ')}`;
@@ -198,51 +205,51 @@ export function channelTexts(
 }
 
 /** A rule over channels in groups. */
-export function bindChannels(text: string, view: OperatorView, windows: SpatialNames['windows'] = {}): FactorRule {
-  const group = numberOf(view, 'group', 1);
-  return bindRule(text, view, group > 1 ? { g: group } : {}, windows);
+export function bindChannels(text: string, operator: Operator, windows: SpatialNames['windows'] = {}): FactorRule {
+  const group = numberOf(operator, 'group', 1);
+  return bindRule(text, operator, group > 1 ? { g: group } : {}, windows);
 }
 
-function linearWithoutBias(view: OperatorView): readonly (readonly number[])[] {
-  return view.inputs[2] ? [] : [[0], [1]];
+function linearWithoutBias(operator: Operator): readonly (readonly number[])[] {
+  return operator.inputs[2] ? [] : [[0], [1]];
 }
 
-export function resizeGroups(view: OperatorView, rule: FactorRule, size: (factor: string) => number) {
-  return rule.factors.has('g') ? { ...view.attributes, group: size('g') } : view.attributes;
+export function resizeGroups(operator: Operator, rule: FactorRule, size: (factor: string) => number) {
+  return rule.factors.has('g') ? { ...operator.attributes, group: size('g') } : operator.attributes;
 }
 
 /** The same convolution without bias, then the bias over positions. */
-function withoutBias(view: OperatorView, names: SpatialNames): Expansion {
+function withoutBias(operator: Operator, names: SpatialNames): Expansion {
   const write = new ExpansionWriter();
-  addBiased(write, view, names, view, 'out0');
+  addBiased(write, operator, names, operator, 'out0');
   return write.finish();
 }
 
 /** Writes an operator over channels without its bias, and the bias over positions after it. */
 export function addBiased(
   write: ExpansionWriter,
-  view: OperatorView,
+  operator: Operator,
   names: SpatialNames,
-  { op, attributes }: Pick<OperatorView, 'op' | 'attributes'>,
+  { op, attributes }: Pick<Operator, 'op' | 'attributes'>,
   output?: string,
   operands: readonly (string | null)[] = ['in0', 'in1'],
 ): string {
-  const channels = numberOf(view, 'group', 1) > 1 ? ['g', 'co'] : ['co'];
+  const channels = numberOf(operator, 'group', 1) > 1 ? ['g', 'co'] : ['co'];
   const dims = [['n'], channels, ...names.plain];
-  if (!view.inputs[2]) return write.add(op, operands, dims, attributes, output);
+  if (!operator.inputs[2]) return write.add(op, operands, dims, attributes, output);
   const sum = write.add(op, operands, dims, attributes);
   const beside = names.plain.map((_, index) => index + 1);
   const bias = write.add('Unsqueeze', ['in2'], [channels, ...beside.map(() => [])], { axes: beside });
   return write.add('Add', [sum, bias], dims, {}, output);
 }
 
-export function transposedSizes(view: OperatorView): readonly number[] {
-  const spatial = operand(view, 0).shape.slice(2);
-  const kernel = operand(view, 1).shape.slice(2);
-  const given = integers(view, 'output_shape');
+export function transposedSizes(operator: Operator): readonly number[] {
+  const spatial = operand(operator, 0).shape.slice(2);
+  const kernel = operand(operator, 1).shape.slice(2);
+  const given = integers(operator, 'output_shape');
   if (given) return given.slice(-spatial.length);
-  const at = (name: string, index: number, otherwise: number) => integers(view, name)?.[index] ?? otherwise;
-  const same = text(view, 'auto_pad', 'NOTSET').startsWith('SAME');
+  const at = (name: string, index: number, otherwise: number) => integers(operator, name)?.[index] ?? otherwise;
+  const same = text(operator, 'auto_pad', 'NOTSET').startsWith('SAME');
   return spatial.map((size, index) => {
     const stride = at('strides', index, 1);
     if (same) return size * stride;

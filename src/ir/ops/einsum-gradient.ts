@@ -23,9 +23,9 @@ export function addEinsumGradients(
   gradient = 'grad0',
 ): void {
   const terms = operands.map(
-    (letters, index): EinsumTerm => ({ name: `in${index}`, letters, shape: operand(write.view, index).shape }),
+    (letters, index): EinsumTerm => ({ name: `in${index}`, letters, shape: operand(write.operator, index).shape }),
   );
-  const whole = { name: gradient, letters: output, shape: result(write.view, 0).shape };
+  const whole = { name: gradient, letters: output, shape: result(write.operator, 0).shape };
   terms.forEach((target, index) => {
     if (!write.wants(index)) return;
     const others = terms.filter((_, other) => other !== index);
@@ -58,7 +58,7 @@ function addEinsumGradient(
     if (missing.some((axis) => size(unique[axis] ?? '') > 1))
       product = write.add('Expand', [product], { shape: unique.map(size) });
   }
-  write.become(index, addDiagonals(write, product, target, unique), operand(write.view, index).dtype);
+  write.become(index, addDiagonals(write, product, target, unique), operand(write.operator, index).dtype);
 }
 
 /** The product of all terms, summed down to `letters`, in their order. */

@@ -14,7 +14,7 @@ type OperandGradient = (at: Arithmetic, write: OperatorGradient) => string;
 /** Writes one gradient per operand; `parts` are in the operands' order, null for an operand whose gradient is zero. */
 function shares(...parts: readonly (OperandGradient | null)[]): GradientBody {
   return (write) => {
-    const { dtype, shape } = result(write.view, 0);
+    const { dtype, shape } = result(write.operator, 0);
     const at = write.on(dtype);
     for (const [index, share] of parts.entries()) {
       if (!write.wants(index)) continue;
@@ -29,17 +29,17 @@ const GRAD: OperandGradient = () => 'grad0';
 /** Every operand gets the same share of the gradient. */
 function toAll(share: (at: Arithmetic, count: number) => string): GradientBody {
   return (write) => {
-    const { dtype, shape } = result(write.view, 0);
-    const made = share(write.on(dtype), presentOperands(write.view).length);
-    for (const index of presentOperands(write.view)) if (write.wants(index)) write.into(index, made, dtype, shape);
+    const { dtype, shape } = result(write.operator, 0);
+    const made = share(write.on(dtype), presentOperands(write.operator).length);
+    for (const index of presentOperands(write.operator)) if (write.wants(index)) write.into(index, made, dtype, shape);
   };
 }
 
 /** Largest and smallest: operands that tie share the gradient evenly, as torch.maximum has it for two. */
 function chosen(write: OperatorGradient): void {
-  const { dtype, shape } = result(write.view, 0);
+  const { dtype, shape } = result(write.operator, 0);
   const at = write.on(dtype);
-  const all = presentOperands(write.view);
+  const all = presentOperands(write.operator);
   const hits = new Map(all.map((index) => [index, at.of('Equal', `in${index}`, 'out0')]));
   const count = [...hits.values()].map((hit) => at.count(hit)).reduce((sum, next) => at.add(sum, next));
   const share = at.div('grad0', count);
@@ -48,13 +48,13 @@ function chosen(write: OperatorGradient): void {
 
 /** x^p: p x^(p−1), zero where p is, and y log x, zero where x = 0 and p ≥ 0. */
 function power(write: OperatorGradient): void {
-  const { dtype, shape } = result(write.view, 0);
+  const { dtype, shape } = result(write.operator, 0);
   const type = write.sumType;
   const at = write.on(type);
-  const exponent = write.inType('in1', operand(write.view, 1).dtype, type);
+  const exponent = write.inType('in1', operand(write.operator, 1).dtype, type);
   const base = write.inType('in0', dtype, type);
   const gradient = write.inType('grad0', dtype, type);
-  if (write.wants(0) && write.view.known?.[1] === 2) {
+  if (write.wants(0) && write.operator.known?.[1] === 2) {
     // Normalisations square their operand: a general power would take as long as the rest of their gradient.
     write.into(0, at.mul(at.mul(gradient, 2), base), type, shape);
   } else if (write.wants(0)) {
@@ -74,9 +74,9 @@ function power(write: OperatorGradient): void {
 
 /** max(min(x, high), low): the gradient goes to x within the bounds, both included, and outside to the bound that applies. */
 function clip(write: OperatorGradient): void {
-  const { dtype, shape } = operand(write.view, 0);
+  const { dtype, shape } = operand(write.operator, 0);
   const at = write.on(dtype);
-  const [low, high] = [1, 2].map((index) => (write.view.inputs[index] ? `in${index}` : null));
+  const [low, high] = [1, 2].map((index) => (write.operator.inputs[index] ? `in${index}` : null));
   const tests = [low && at.of('GreaterOrEqual', 'in0', low), high && at.of('LessOrEqual', 'in0', high)];
   const [first, second] = tests.flatMap((test) => test ?? []);
   if (write.wants(0)) {
@@ -98,19 +98,19 @@ function clip(write: OperatorGradient): void {
 
 /** Back to the type that was cast from. */
 function cast(write: OperatorGradient): void {
-  if (write.wants(0)) write.become(0, 'grad0', result(write.view, 0).dtype);
+  if (write.wants(0)) write.become(0, 'grad0', result(write.operator, 0).dtype);
   // An operand that only gives the type has a zero gradient.
   write.noneOf(1);
 }
 
 /** In training mode the kept elements were scaled up; the mask states which were kept. */
 function dropout(write: OperatorGradient): void {
-  const { dtype } = operand(write.view, 0);
-  if (write.wants(0)) write.become(0, write.view.inputs[2] ? kept(write) : 'grad0', dtype);
+  const { dtype } = operand(write.operator, 0);
+  if (write.wants(0)) write.become(0, write.operator.inputs[2] ? kept(write) : 'grad0', dtype);
   write.noneOf(1);
 
   function kept(into: OperatorGradient): string {
-    const ratio = into.view.inputs[1];
+    const ratio = into.operator.inputs[1];
     const at = into.on(dtype);
     const dropped = ratio ? into.inType('in1', ratio.dtype, dtype) : 0.5;
     // Whether the node is in training mode may be known only at run time.

@@ -4,7 +4,7 @@
  */
 import type { DType } from '../dtype.js';
 import { dtypeBits, isFloating } from '../dtype.js';
-import type { BlockKind, OperatorEntry, OperatorRole, OperatorView } from '../operator.js';
+import type { BlockKind, Operator, OperatorEntry, OperatorRole } from '../operator.js';
 import { elementwiseGradients } from './elementwise-gradient.js';
 import { entry, isFree, perElement, presentOperands } from './entry.js';
 import { broadcast, dtypeAttribute, mismatch, numberOf, operand, repeated } from './operands.js';
@@ -27,11 +27,11 @@ interface ElementwiseRow {
   readonly plain?: PlainBody;
 }
 
-const ALL: OperatorEntry['linear'] = (view) => [presentOperands(view)];
+const ALL: OperatorEntry['linear'] = (operator) => [presentOperands(operator)];
 const FIRST: OperatorEntry['linear'] = () => [[0]];
 const EACH_OF_TWO: OperatorEntry['linear'] = () => [[0], [1]];
 /** Integer division rounds, and rounding is not linear. */
-const DIVIDEND: OperatorEntry['linear'] = (view) => (isFloating(operand(view, 0).dtype) ? [[0]] : []);
+const DIVIDEND: OperatorEntry['linear'] = (operator) => (isFloating(operand(operator, 0).dtype) ? [[0]] : []);
 
 const one = (op: string, flops = 1): ElementwiseRow => ({ op, operands: 'one', flops });
 const two = (op: string, flops = 1): ElementwiseRow => ({ op, operands: 'two', flops });
@@ -86,10 +86,11 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'Where',
     family: 'elementwise',
     role: 'choice',
-    infer: (view) => {
-      if (operand(view, 0).dtype !== 'bool') throw mismatch(view, 'the condition must be bool');
-      if (operand(view, 1).dtype !== operand(view, 2).dtype) throw mismatch(view, 'both values must have one type');
-      return [{ dtype: operand(view, 1).dtype, shape: broadcast(view, shapesOf(view)) }];
+    infer: (operator) => {
+      if (operand(operator, 0).dtype !== 'bool') throw mismatch(operator, 'the condition must be bool');
+      if (operand(operator, 1).dtype !== operand(operator, 2).dtype)
+        throw mismatch(operator, 'both values must have one type');
+      return [{ dtype: operand(operator, 1).dtype, shape: broadcast(operator, shapesOf(operator)) }];
     },
     rule: '*a, *a, *a -> *a',
     linear: () => [[1, 2]],
@@ -97,7 +98,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'Clip',
     family: 'elementwise',
-    infer: (view) => repeated(view, operand(view, 0)),
+    infer: (operator) => repeated(operator, operand(operator, 0)),
     rule: '*a, *a, *a -> *a',
     work: perElement(2),
   }),
@@ -105,21 +106,22 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'Cast',
     family: 'elementwise',
     role: 'cast',
-    infer: (view) => {
-      if (view.attributes['to'] === undefined) throw mismatch(view, "attribute 'to' is missing");
-      return [{ ...operand(view, 0), dtype: dtypeAttribute(view, 'to', operand(view, 0).dtype) }];
+    infer: (operator) => {
+      if (operator.attributes['to'] === undefined) throw mismatch(operator, "attribute 'to' is missing");
+      return [{ ...operand(operator, 0), dtype: dtypeAttribute(operator, 'to', operand(operator, 0).dtype) }];
     },
     rule: '*a -> *a',
-    linear: (view) => castIsLinear(operand(view, 0).dtype, dtypeAttribute(view, 'to', operand(view, 0).dtype)),
+    linear: (operator) =>
+      castIsLinear(operand(operator, 0).dtype, dtypeAttribute(operator, 'to', operand(operator, 0).dtype)),
   }),
   entry({
     op: 'BitCast',
     family: 'elementwise',
     since: 26,
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      const to = dtypeAttribute(view, 'to', dtype);
-      if (dtypeBits(to) !== dtypeBits(dtype)) throw mismatch(view, `${to} does not have as many bits as ${dtype}`);
+    infer: (operator) => {
+      const { dtype, shape } = operand(operator, 0);
+      const to = dtypeAttribute(operator, 'to', dtype);
+      if (dtypeBits(to) !== dtypeBits(dtype)) throw mismatch(operator, `${to} does not have as many bits as ${dtype}`);
       return [{ dtype: to, shape }];
     },
     rule: '*a -> *a',
@@ -128,13 +130,13 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'CastLike',
     family: 'elementwise',
-    infer: (view) => [{ ...operand(view, 0), dtype: operand(view, 1).dtype }],
+    infer: (operator) => [{ ...operand(operator, 0), dtype: operand(operator, 1).dtype }],
     // Only the type of the second operand counts: its dimensions are independent.
-    rule: (view) =>
-      `*a, ${operand(view, 1)
+    rule: (operator) =>
+      `*a, ${operand(operator, 1)
         .shape.map((_, index) => `z${index}!`)
         .join(' ')} -> *a`,
-    linear: (view) => castIsLinear(operand(view, 0).dtype, operand(view, 1).dtype),
+    linear: (operator) => castIsLinear(operand(operator, 0).dtype, operand(operator, 1).dtype),
     note: 'The type-giving operand is not sharded.',
   }),
   entry({
@@ -142,10 +144,13 @@ const ENTRIES: readonly OperatorEntry[] = [
     family: 'elementwise',
     role: 'random',
     attributes: { seed: 'int' },
-    infer: (view) =>
-      [operand(view, 0), { dtype: 'bool' as const, shape: operand(view, 0).shape }].slice(0, view.outputCount),
+    infer: (operator) =>
+      [operand(operator, 0), { dtype: 'bool' as const, shape: operand(operator, 0).shape }].slice(
+        0,
+        operator.outputCount,
+      ),
     // The ratio and the mode are scalars; with the mode given values are random, and a shard would draw others.
-    rule: (view) => (view.inputs[2] ? '*a!, , -> *a!, *a!' : '*a, , -> *a, *a'),
+    rule: (operator) => (operator.inputs[2] ? '*a!, , -> *a!, *a!' : '*a, , -> *a, *a'),
     training: { kind: 'dropout', ratio: 1, mode: 2, mask: 1, defaultRatio: 0.5 },
     note: 'Replicated in training mode: shards would draw different random numbers.',
   }),
@@ -159,21 +164,24 @@ function tableEntry(row: ElementwiseRow): OperatorEntry {
     op: row.op,
     family: 'elementwise',
     ...(FULL.has(row.op) ? { precision: 'full' as const } : {}),
-    infer: (view) => {
-      const types = Array.from({ length: Math.max(needed, view.inputs.length) }, (_, index) => operand(view, index));
+    infer: (operator) => {
+      const types = Array.from({ length: Math.max(needed, operator.inputs.length) }, (_, index) =>
+        operand(operator, index),
+      );
       const [first] = types;
-      if (row.operands !== 'any' && view.inputs.length > needed) throw mismatch(view, `it takes ${needed} operands`);
-      if (!first) throw mismatch(view, 'it has no operand');
+      if (row.operands !== 'any' && operator.inputs.length > needed)
+        throw mismatch(operator, `it takes ${needed} operands`);
+      if (!first) throw mismatch(operator, 'it has no operand');
       if (!MIXED_DTYPES.has(row.op) && types.some(({ dtype }) => dtype !== first.dtype))
-        throw mismatch(view, 'its operands must have one type');
-      return [{ dtype: row.dtype ?? first.dtype, shape: broadcast(view, shapesOf(view)) }];
+        throw mismatch(operator, 'its operands must have one type');
+      return [{ dtype: row.dtype ?? first.dtype, shape: broadcast(operator, shapesOf(operator)) }];
     },
-    rule: (view) => `${view.inputs.map(() => '*a').join(', ')} -> *a`,
+    rule: (operator) => `${operator.inputs.map(() => '*a').join(', ')} -> *a`,
     linear: row.linear ?? (() => []),
     work: row.isView
       ? isFree
       : row.operands === 'any'
-        ? (view) => perElement(Math.max(1, view.inputs.length - 1))(view)
+        ? (operator) => perElement(Math.max(1, operator.inputs.length - 1))(operator)
         : perElement(row.flops ?? 1),
     ...(row.isView ? { isView: true } : {}),
     ...(row.role ? { role: row.role } : {}),
@@ -185,15 +193,15 @@ function tableEntry(row: ElementwiseRow): OperatorEntry {
 
 /** x · sigmoid(alpha · x). */
 function plainSwish(write: OperatorWriter): void {
-  const { view } = write;
-  const { dtype } = operand(view, 0);
-  const alpha = numberOf(view, 'alpha', 1);
+  const { operator } = write;
+  const { dtype } = operand(operator, 0);
+  const alpha = numberOf(operator, 'alpha', 1);
   const scaled = alpha === 1 ? 'in0' : write.add('Mul', ['in0', write.scalar(dtype, alpha)]);
   write.makes(0, write.add('Mul', ['in0', write.add('Sigmoid', [scaled])]), dtype);
 }
 
-function shapesOf(view: OperatorView): readonly (readonly number[])[] {
-  return view.inputs.flatMap((type) => (type ? [type.shape] : []));
+function shapesOf(operator: Operator): readonly (readonly number[])[] {
+  return operator.inputs.flatMap((type) => (type ? [type.shape] : []));
 }
 
 /** Casts between floating types carry partial sums; a cast to integers rounds. */

@@ -7,13 +7,13 @@ import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import { type Attributes, elementCount, type TensorType } from '../graph.js';
 import { FORM_WORDS, formOfAttribute, hasForm } from '../onnx/attribute-types.js';
-import type { OperatorEntry, OperatorFamily, OperatorPrecision, OperatorView, Work } from '../operator.js';
+import type { Operator, OperatorEntry, OperatorFamily, OperatorPrecision, Work } from '../operator.js';
 import { remembered } from '../remembered.js';
 import { bindRule } from '../rule-text.js';
 import { axisOf, mismatch, operand } from './operands.js';
 
 /** An entry's rule: text that fits every use, text made from the operator, or a rule bound already. */
-type RuleSource = string | ((view: OperatorView) => string | FactorRule);
+type RuleSource = string | ((operator: Operator) => string | FactorRule);
 
 type Required = 'op' | 'family' | 'infer';
 type Defaulted = 'precision' | 'domain' | 'constantInputs' | 'linear' | 'work' | 'rule';
@@ -50,11 +50,11 @@ type EntryParts = Pick<OperatorEntry, Required> &
  */
 export function entry(parts: EntryParts): OperatorEntry {
   const { rule, infer, complete, ...rest } = parts;
-  // Every strategy reads an operator's rule again, and views never change.
-  const ruleOf = remembered((view: OperatorView) => boundRule(view, rule));
+  // Every strategy reads an operator's rule again, and operators never change.
+  const ruleOf = remembered((operator: Operator) => boundRule(operator, rule));
   const held = new Set(parts.constantInputs?.map(({ attribute }) => attribute));
-  const checkAttributes = (view: OperatorView) => {
-    for (const name of Object.keys(view.attributes)) if (!held.has(name)) checkAttribute(view, name, parts);
+  const checkAttributes = (operator: Operator) => {
+    for (const name of Object.keys(operator.attributes)) if (!held.has(name)) checkAttribute(operator, name, parts);
   };
   const defaults: Pick<OperatorEntry, Defaulted> = {
     precision: familyPrecision(parts.family),
@@ -68,43 +68,43 @@ export function entry(parts: EntryParts): OperatorEntry {
     ...defaults,
     ...rest,
     ...(complete && {
-      complete: (view: OperatorView) => {
-        checkAttributes(view);
-        return complete(view);
+      complete: (operator: Operator) => {
+        checkAttributes(operator);
+        return complete(operator);
       },
     }),
-    infer: (view) => {
-      checkAttributes(view);
-      for (const type of view.inputs) if (type) checkSizes(view, type);
-      const types = infer(view);
-      for (const type of types) checkSizes(view, type);
+    infer: (operator) => {
+      checkAttributes(operator);
+      for (const type of operator.inputs) if (type) checkSizes(operator, type);
+      const types = infer(operator);
+      for (const type of types) checkSizes(operator, type);
       return types;
     },
   };
 }
 
 /** Shapes that do not fit the rule are an error in the model: inference checks each alone, the rule relates them. */
-function boundRule(view: OperatorView, rule: RuleSource): FactorRule {
+function boundRule(operator: Operator, rule: RuleSource): FactorRule {
   try {
-    const source = typeof rule === 'string' ? rule : rule(view);
-    return typeof source === 'string' ? bindRule(source, view) : source;
+    const source = typeof rule === 'string' ? rule : rule(operator);
+    return typeof source === 'string' ? bindRule(source, operator) : source;
   } catch (error) {
     if (error instanceof AutoparError || !(error instanceof Error)) throw error;
-    throw mismatch(view, `its shapes and attributes do not fit each other (${error.message})`);
+    throw mismatch(operator, `its shapes and attributes do not fit each other (${error.message})`);
   }
 }
 
 /** Constant inputs are tensors that the reader turned into numbers; all other attributes are as the file has them. */
-function checkAttribute(view: OperatorView, name: string, { attributes: own }: EntryParts): void {
-  const value = view.attributes[name];
+function checkAttribute(operator: Operator, name: string, { attributes: own }: EntryParts): void {
+  const value = operator.attributes[name];
   const form = formOfAttribute(name, own);
   if (value === undefined || form === undefined || hasForm(value, form)) return;
   const shown = typeof value === 'object' && 'data' in value ? 'a tensor' : JSON.stringify(value, plainNumbers);
   throw new AutoparError(
     'unsupported-attribute',
     'input',
-    `${view.op} ${view.name}: its attribute '${name}' is ${shown}, where ${FORM_WORDS[form]} is expected`,
-    { node: view.name },
+    `${operator.op} ${operator.name}: its attribute '${name}' is ${shown}, where ${FORM_WORDS[form]} is expected`,
+    { node: operator.name },
     'The file is damaged or was edited there; export the model again.',
   );
 }
@@ -114,43 +114,46 @@ function plainNumbers(_: string, value: unknown): unknown {
 }
 
 /** Refuses invalid sizes, and tensors with more elements than can be counted exactly. */
-function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
+function checkSizes(operator: Operator, { dtype, shape }: TensorType): void {
   const sound = shape.every((size) => Number.isSafeInteger(size) && size >= 0);
   if (sound && Number.isSafeInteger(elementCount(shape))) return;
-  throw mismatch(view, `${dtype}[${shape.join(', ')}] ${sound ? 'has more than 2^53 elements' : 'is not a shape'}`);
+  throw mismatch(operator, `${dtype}[${shape.join(', ')}] ${sound ? 'has more than 2^53 elements' : 'is not a shape'}`);
 }
 
 /** The rule of an operator that is replicated: every dimension of every operand and result is a whole factor of its own. */
-export function unsharded({ inputs, outputs }: OperatorView): string {
-  const side = (types: OperatorView['inputs'], prefix: string) =>
+export function unsharded({ inputs, outputs }: Operator): string {
+  const side = (types: Operator['inputs'], prefix: string) =>
     types.map((type, index) => type?.shape.map((_, axis) => `${prefix}${index}_${axis}!`).join(' ') ?? '_').join(', ');
   return `${side(inputs, 'x')} -> ${side(outputs, 'y')}`;
 }
 
 /** Attributes whose `axis` counts from the front. */
-export function axisFromFront(otherwise: number): (view: OperatorView) => Attributes {
-  return (view) => ({
-    ...view.attributes,
-    axis: axisOf(view, 'axis', operand(view, 0).shape.length, otherwise),
+export function axisFromFront(otherwise: number): (operator: Operator) => Attributes {
+  return (operator) => ({
+    ...operator.attributes,
+    axis: axisOf(operator, 'axis', operand(operator, 0).shape.length, otherwise),
   });
 }
 
 /** Work of `flops` floating-point operations per element of the first result. */
 export function perElement(flops: number): OperatorEntry['work'] {
-  return (view) => ({ flops: flops * elementsOf(view.outputs) });
+  return (operator) => ({ flops: flops * elementsOf(operator.outputs) });
 }
 
 /** Work of `flops` floating-point operations per element of the first operand (reductions, normalisations). */
 export function perInputElement(flops: number): OperatorEntry['work'] {
-  return (view) => ({ flops: flops * elementsOf(view.inputs) });
+  return (operator) => ({ flops: flops * elementsOf(operator.inputs) });
 }
 
 /** Work of an operator that only moves what it writes: as many bytes read as written. */
-export const moves: OperatorEntry['work'] = (view) => ({ flops: 0, bytes: 2 * bytesOf(view.outputs) });
+export const moves: OperatorEntry['work'] = (operator) => ({ flops: 0, bytes: 2 * bytesOf(operator.outputs) });
 
 /** Work of an operator that reads rows by index: the rows, the indices, and the result; not the whole table. */
 export function readsRows(indexInput: number): OperatorEntry['work'] {
-  return (view) => ({ flops: 0, bytes: 2 * bytesOf(view.outputs) + bytesOf([view.inputs[indexInput] ?? null]) });
+  return (operator) => ({
+    flops: 0,
+    bytes: 2 * bytesOf(operator.outputs) + bytesOf([operator.inputs[indexInput] ?? null]),
+  });
 }
 
 /** Work of an operator that only returns another view of its operand. */
@@ -162,8 +165,8 @@ export function linearIn(...sets: readonly (readonly number[])[]): OperatorEntry
 }
 
 /** Indices of the operands that are present. */
-export function presentOperands(view: OperatorView): readonly number[] {
-  return view.inputs.flatMap((type, index) => (type ? [index] : []));
+export function presentOperands(operator: Operator): readonly number[] {
+  return operator.inputs.flatMap((type, index) => (type ? [index] : []));
 }
 
 export function elementsOf(types: readonly (TensorType | null)[]): number {

@@ -14,12 +14,12 @@ interface Activated {
 
 /** `sum`: [expert, token, hidden]; `shape`: [expert, token, feature] of the result. */
 export function activated(write: OperatorGradient, sum: string, shape: readonly number[]): Activated {
-  const { view } = write;
+  const { operator } = write;
   const at = write.on(write.sumType);
-  const kind = text(view, 'activation_type', 'relu');
+  const kind = text(operator, 'activation_type', 'relu');
   if (kind === 'swiglu') return gated(write, sum, shape, at);
   const plain = PLAIN[kind];
-  if (!plain) throw mismatch(view, `its activation_type ${kind} is not known`);
+  if (!plain) throw mismatch(operator, `its activation_type ${kind} is not known`);
   const { value, rate } = plain(at, sum);
   return { value, back: (gradient) => (rate === null ? gradient : at.mul(gradient, rate())) };
 }
@@ -52,18 +52,18 @@ const PLAIN: Readonly<Record<string, (at: Arithmetic, x: string) => PlainActivat
 
 /** g σ(α g) (l + β), both clamped: g from above, l on both sides. */
 function gated(write: OperatorGradient, sum: string, shape: readonly number[], at: Arithmetic): Activated {
-  const { view } = write;
+  const { operator } = write;
   const apart = write.add('Reshape', [sum], { shape: [...shape, 2] });
   write.addAll('Split', [apart], ['gates', 'others'], { axis: 3, split: [1, 1] });
   const [gates, others] = ['gates', 'others'].map((name) => write.add('Squeeze', [name], { axes: [3] }));
-  const limit = numberOf(view, 'swiglu_limit', Number.POSITIVE_INFINITY);
-  const slant = numberOf(view, 'activation_alpha', 1);
+  const limit = numberOf(operator, 'swiglu_limit', Number.POSITIVE_INFINITY);
+  const slant = numberOf(operator, 'activation_alpha', 1);
   const isLimited = Number.isFinite(limit);
   const gate = isLimited ? at.of('Min', gates ?? '', limit) : (gates ?? '');
   const other = isLimited ? at.of('Max', at.of('Min', others ?? '', limit), -limit) : (others ?? '');
   const open = at.of('Sigmoid', at.mul(gate, slant));
   const passed = at.mul(gate, open);
-  const shifted = at.add(other, numberOf(view, 'activation_beta', 0));
+  const shifted = at.add(other, numberOf(operator, 'activation_beta', 0));
   const within = (gradient: string, free: string, bounded: string) =>
     isLimited ? at.where(at.of('Equal', free, bounded), gradient, 0) : gradient;
   return {

@@ -8,7 +8,7 @@
  * only at run time. p is over all scores, or over those of the chosen experts if the operator normalises.
  */
 import { AutoparError } from '../error.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { activated } from './experts-activation.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
@@ -31,12 +31,12 @@ export interface Experts {
 
 /** y itself: every token through all experts. */
 export function expertsForward(write: OperatorGradient, experts: Experts): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, INPUT);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, INPUT);
   const { value, raised, transposed, routing } = hiddenOf(write, experts);
   const second = experts.biases[1];
   const matmul = write.add('MatMul', [value, transposed(experts.second, 3)]);
-  const shift = view.inputs[second] ? write.add('Unsqueeze', [raised(second)], { axes: [1] }) : null;
+  const shift = operator.inputs[second] ? write.add('Unsqueeze', [raised(second)], { axes: [1] }) : null;
   const each = shift === null ? matmul : write.add('Add', [matmul, shift]);
   const share = write.add('Unsqueeze', [transposed(routing.probabilities, 2)], { axes: [2] });
   const weighted = write.add('Mul', [each, share]);
@@ -46,23 +46,23 @@ export function expertsForward(write: OperatorGradient, experts: Experts): void 
 
 /** Shared start of forward and gradient: the experts' inner features, [expert, token, inner], and the routing weights. */
 function hiddenOf(write: OperatorGradient, experts: Experts) {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
   const { inner, biases } = experts;
-  const { dtype, shape } = operand(view, INPUT);
-  const [count = 1, choices = 1] = operand(view, SCORES).shape;
+  const { dtype, shape } = operand(operator, INPUT);
+  const [count = 1, choices = 1] = operand(operator, SCORES).shape;
   const features = shape.at(-1) ?? 1;
   const rows = (name: string) =>
     write.add('Reshape', [write.inType(name, dtype, type)], {
       shape: [count, features],
     });
-  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
+  const raised = (index: number) => write.inType(`in${index}`, operand(operator, index).dtype, type);
   const transposed = (name: string, rank: 2 | 3) =>
     write.add('Transpose', [name], { perm: rank === 2 ? [1, 0] : [0, 2, 1] });
   const input = rows(`in${INPUT}`);
   const matmul = write.add('MatMul', [input, transposed(experts.first, 3)]);
   const [firstBias] = biases;
-  const shift = view.inputs[firstBias] ? write.add('Unsqueeze', [raised(firstBias)], { axes: [1] }) : null;
+  const shift = operator.inputs[firstBias] ? write.add('Unsqueeze', [raised(firstBias)], { axes: [1] }) : null;
   const sum = shift === null ? matmul : write.add('Add', [matmul, shift]);
   const { value, back } = activated(write, sum, [choices, count, inner]);
   const routing = routingOf(write, choices, experts.isNormalised);
@@ -70,10 +70,10 @@ function hiddenOf(write: OperatorGradient, experts: Experts) {
 }
 
 export function expertsGradient(write: OperatorGradient, experts: Experts): void {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
   const { biases, weights } = experts;
-  const { shape } = operand(view, INPUT);
+  const { shape } = operand(operator, INPUT);
   const { input, value, back, routing, rows, raised, transposed } = hiddenOf(write, experts);
   const [firstBias, secondBias] = biases;
   const resultGradient = rows('grad0');
@@ -83,7 +83,7 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
   const share = write.add('Unsqueeze', [probabilities], { axes: [2] });
   if (write.wants(SCORES)) {
     const fit = write.add('ReduceSum', [each.mul(value, hiddenGradient)], { axes: [2], keepdims: 0 });
-    const shifted = view.inputs[secondBias]
+    const shifted = operator.inputs[secondBias]
       ? write.add('Add', [fit, write.add('MatMul', [raised(secondBias), transposed(resultGradient, 2)])])
       : fit;
     write.become(SCORES, routing.back(transposed(shifted, 2)), type);
@@ -108,11 +108,11 @@ export function expertsGradient(write: OperatorGradient, experts: Experts): void
 
 /** The routing weight of each expert for each token, [token, expert], and the function from its gradient to the scores'. */
 function routingOf(write: OperatorGradient, choices: number, isNormalised: boolean) {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
   const at = write.on(type);
-  const scores = write.inType(`in${SCORES}`, operand(view, SCORES).dtype, type);
-  const k = numberOf(view, 'k', 1);
+  const scores = write.inType(`in${SCORES}`, operand(operator, SCORES).dtype, type);
+  const k = numberOf(operator, 'k', 1);
   write.addAll('TopK', [scores], ['best', 'places'], { k, axis: -1, largest: 1, sorted: 1 });
   const places = write.add('Unsqueeze', ['places'], { axes: [2] });
   const isPlace = write.add('Equal', [places, write.positions([1, 1, choices], 2)]);
@@ -128,21 +128,21 @@ function routingOf(write: OperatorGradient, choices: number, isNormalised: boole
 }
 
 /** Whether it has one of `operands`, or a form for which ONNX Runtime has no kernel on a CPU: no test here checks these. */
-export function isUnproven(view: OperatorView, operands: readonly number[]): boolean {
-  const isOwnGate = operands.some((index) => view.inputs[index]);
-  const isSparse = numberOf(view, 'use_sparse_mixer', 0) !== 0;
-  const isSplit = view.attributes['activation_type'] === 'swiglu' && numberOf(view, 'swiglu_fusion', 0) !== 1;
+export function isUnproven(operator: Operator, operands: readonly number[]): boolean {
+  const isOwnGate = operands.some((index) => operator.inputs[index]);
+  const isSparse = numberOf(operator, 'use_sparse_mixer', 0) !== 0;
+  const isSplit = operator.attributes['activation_type'] === 'swiglu' && numberOf(operator, 'swiglu_fusion', 0) !== 1;
   return isOwnGate || isSparse || isSplit;
 }
 
-export function refuseExperts({ view }: OperatorGradient, operands: readonly number[]): void {
-  if (!isUnproven(view, operands)) return;
+export function refuseExperts({ operator }: OperatorGradient, operands: readonly number[]): void {
+  if (!isUnproven(operator, operands)) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (gates with separate weights or after the ` +
+    `${operator.op} ${operator.name}: this form of it has no gradient (gates with separate weights or after the ` +
       `other features, router weights next to its scores, or a sparse mixer)`,
-    { node: view.name },
+    { node: operator.name },
     'Export the experts as plain operators.',
   );
 }

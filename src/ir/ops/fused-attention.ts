@@ -8,7 +8,7 @@
 
 import type { FactorRule } from '../factor-rule.js';
 import type { Attributes, TensorType } from '../graph.js';
-import type { OperatorEntry, OperatorView, Work } from '../operator.js';
+import type { Operator, OperatorEntry, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
 import { integers, mismatch, numberOf, ofRank, operand } from './operands.js';
@@ -33,13 +33,13 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
       family: 'attention',
       block: 'Attention',
       attributes: { num_heads: 'count' },
-      infer: (view) => resultsOf(view, sizesOf(view, MULTI_HEAD)).slice(0, view.outputCount),
-      rule: (view) => multiHeadRule(view, MULTI_HEAD),
+      infer: (operator) => resultsOf(operator, sizesOf(operator, MULTI_HEAD)).slice(0, operator.outputCount),
+      rule: (operator) => multiHeadRule(operator, MULTI_HEAD),
       resize: resizeHeads,
-      work: (view) => attentionWork(sizesOf(view, MULTI_HEAD)),
+      work: (operator) => attentionWork(sizesOf(operator, MULTI_HEAD)),
       note: `${NOTE} With unidirectional, neither are queries.`,
     }),
-    (write) => plainMultiHead(write, sizesOf(write.view, MULTI_HEAD), MULTI_HEAD),
+    (write) => plainMultiHead(write, sizesOf(write.operator, MULTI_HEAD), MULTI_HEAD),
   ),
   inPlainOperators(
     entry({
@@ -47,13 +47,13 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
       domain: DOMAIN,
       family: 'attention',
       attributes: { num_heads: 'count' },
-      infer: (view) => resultsOf(view, sizesOf(view, DECODER)).slice(0, view.outputCount),
-      rule: (view) => multiHeadRule(view, DECODER),
+      infer: (operator) => resultsOf(operator, sizesOf(operator, DECODER)).slice(0, operator.outputCount),
+      rule: (operator) => multiHeadRule(operator, DECODER),
       resize: resizeHeads,
-      work: (view) => attentionWork(sizesOf(view, DECODER)),
+      work: (operator) => attentionWork(sizesOf(operator, DECODER)),
       note: NOTE,
     }),
-    (write) => plainMultiHead(write, sizesOf(write.view, DECODER), DECODER),
+    (write) => plainMultiHead(write, sizesOf(write.operator, DECODER), DECODER),
   ),
 ];
 
@@ -68,21 +68,21 @@ interface Projected {
 
 /** Attention that projects its input itself: input, weights of queries, keys and values side by side. */
 function projectedEntry(op: string, places: Projected): OperatorEntry {
-  const sizes = (view: OperatorView) => {
-    const [x, w] = [ofRank(view, 0, 3), ofRank(view, 1, 2)];
+  const sizes = (operator: Operator) => {
+    const [x, w] = [ofRank(operator, 0, 3), ofRank(operator, 1, 2)];
     const [batch = 1, query = 1, width = 1] = x.shape;
     const [rows = 1, columns = 1] = w.shape;
-    const parts = integers(view, 'qkv_hidden_sizes') ?? [columns / 3, columns / 3, columns / 3];
-    const heads = numberOf(view, 'num_heads', 0);
+    const parts = integers(operator, 'qkv_hidden_sizes') ?? [columns / 3, columns / 3, columns / 3];
+    const heads = numberOf(operator, 'num_heads', 0);
     const [hidden = 0, keyHidden = 0, valueHidden = 0] = parts;
     const fits =
       parts.length === 3 &&
       rows === width &&
       hidden + keyHidden + valueHidden === columns &&
       parts.every((size) => size > 0 && size % heads === 0);
-    if (!fits || hidden !== keyHidden) throw mismatch(view, `its weights do not make ${heads} heads`);
-    const past = view.inputs[places.past]?.shape[3] ?? 0;
-    const total = numberOf(view, 'past_present_share_buffer', 0) ? past : past + query;
+    if (!fits || hidden !== keyHidden) throw mismatch(operator, `its weights do not make ${heads} heads`);
+    const past = operator.inputs[places.past]?.shape[3] ?? 0;
+    const total = numberOf(operator, 'past_present_share_buffer', 0) ? past : past + query;
     return { batch, query, width, heads, head: hidden / heads, valueHead: valueHidden / heads, total };
   };
   const own = entry({
@@ -90,21 +90,21 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
     domain: DOMAIN,
     family: 'attention',
     attributes: { num_heads: 'count' },
-    infer: (view) => {
-      const { batch, query, heads, head, valueHead, total } = sizes(view);
-      const { dtype } = operand(view, places.dtype);
+    infer: (operator) => {
+      const { batch, query, heads, head, valueHead, total } = sizes(operator);
+      const { dtype } = operand(operator, places.dtype);
       return [
         { dtype, shape: [batch, query, heads * valueHead] },
         { dtype, shape: [2, batch, heads, total, head] },
-      ].slice(0, view.outputCount);
+      ].slice(0, operator.outputCount);
     },
-    rule: (view) => {
-      const { batch, heads, head, valueHead } = sizes(view);
+    rule: (operator) => {
+      const { batch, heads, head, valueHead } = sizes(operator);
       const equal = head === valueHead;
       const [h, e] = [equal ? 'h' : 'h!', equal ? 'e!' : 'f!'];
       const joined = equal ? '(p! h e!)' : 'w!';
-      const { text: mask, whole } = maskOf(view, places.mask, batch, 's!');
-      const inputs = view.inputs.map((type) => ownDimensions(type));
+      const { text: mask, whole } = maskOf(operator, places.mask, batch, 's!');
+      const inputs = operator.inputs.map((type) => ownDimensions(type));
       inputs[0] = 'b s! d!';
       inputs[1] = `d! ${joined}`;
       inputs[places.bias] = joined;
@@ -112,19 +112,19 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
       inputs[places.past] = `z! b ${h} u! ${e}`;
       if (places.scores !== null) inputs[places.scores] = `b ${h} s! t!`;
       // Scales and zero points of the quantised form: one, or one per column of the weights.
-      if (op === 'QAttention') for (const index of [3, 4, 6, 7]) inputs[index] = perColumn(view, index, joined);
+      if (op === 'QAttention') for (const index of [3, 4, 6, 7]) inputs[index] = perColumn(operator, index, joined);
       const text = `${inputs.join(', ')} -> b s! (${h} ${e}), z! b ${h} v! ${e}`;
-      const rule = bindRule(text, view, { h: heads, ...(equal ? { p: 3 } : {}) });
+      const rule = bindRule(text, operator, { h: heads, ...(equal ? { p: 3 } : {}) });
       return whole ? withUnsharded(rule, 'b') : rule;
     },
-    resize: (view, rule, size) => {
-      const parts = integers(view, 'qkv_hidden_sizes');
-      const heads = numberOf(view, 'num_heads', 1);
-      const local = resizeHeads(view, rule, size);
+    resize: (operator, rule, size) => {
+      const parts = integers(operator, 'qkv_hidden_sizes');
+      const heads = numberOf(operator, 'num_heads', 1);
+      const local = resizeHeads(operator, rule, size);
       return parts ? { ...local, qkv_hidden_sizes: parts.map((part) => (part / heads) * size('h')) } : local;
     },
-    work: (view) => {
-      const { batch, query, width, heads, head, valueHead, total } = sizes(view);
+    work: (operator) => {
+      const { batch, query, width, heads, head, valueHead, total } = sizes(operator);
       const projection = 2 * batch * query * width * heads * (2 * head + valueHead);
       const scores = batch * heads * query * total;
       return { flops: projection + scores * (2 * head + 2 * valueHead + 12) };
@@ -132,21 +132,22 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
     parameterInputs: [1, 2],
     note: `Positions and input features are not sharded. ${NOTE}`,
   });
-  return inPlainOperators(own, (write) => plainProjectedAttention(write, sizes(write.view)));
+  return inPlainOperators(own, (write) => plainProjectedAttention(write, sizes(write.operator)));
 }
 
 const MULTI_HEAD: SeparatePlaces = { bias: 3, mask: 4, scores: 5, past: 6, pastLength: 8, indirection: 9 };
 const DECODER: SeparatePlaces = { bias: 10, mask: 3, scores: 4, past: 5, pastLength: 7, indirection: 9 };
 
-function sizesOf(view: OperatorView, places: SeparatePlaces): MultiHeadSizes {
-  const query = ofRank(view, 0, 3, true);
-  const heads = numberOf(view, 'num_heads', 0);
-  const [key, value] = [view.inputs[1] ?? null, view.inputs[2] ?? null];
-  const past = view.inputs[places.past]?.shape[2] ?? 0;
-  const shared = numberOf(view, 'past_present_share_buffer', 0) !== 0 || Boolean(view.inputs[places.pastLength]);
+function sizesOf(operator: Operator, places: SeparatePlaces): MultiHeadSizes {
+  const query = ofRank(operator, 0, 3, true);
+  const heads = numberOf(operator, 'num_heads', 0);
+  const [key, value] = [operator.inputs[1] ?? null, operator.inputs[2] ?? null];
+  const past = operator.inputs[places.past]?.shape[2] ?? 0;
+  const shared =
+    numberOf(operator, 'past_present_share_buffer', 0) !== 0 || Boolean(operator.inputs[places.pastLength]);
   const sizes = (head: number, keys: number, valueHead: number, packing: MultiHeadSizes['packing']): MultiHeadSizes => {
     if (!Number.isInteger(head) || !Number.isInteger(valueHead))
-      throw mismatch(view, `queries, keys and values do not make ${heads} heads`);
+      throw mismatch(operator, `queries, keys and values do not make ${heads} heads`);
     const [batch = 1, rows = 1] = query.shape;
     return { batch, heads, query: rows, keys, total: shared ? past : past + keys, head, valueHead, packing };
   };
@@ -154,16 +155,16 @@ function sizesOf(view: OperatorView, places: SeparatePlaces): MultiHeadSizes {
   if (query.shape.length === 5) {
     const [, , own = 1, three = 1, head = 1] = query.shape;
     if (own !== heads || three !== 3 || key)
-      throw mismatch(view, `packed queries, keys and values must be [batch, positions, ${heads}, 3, features]`);
+      throw mismatch(operator, `packed queries, keys and values must be [batch, positions, ${heads}, 3, features]`);
     return sizes(head, rows, head, 'all');
   }
   if (!key) {
-    if (query.shape.length !== 3) throw mismatch(view, 'keys are missing');
+    if (query.shape.length !== 3) throw mismatch(operator, 'keys are missing');
     return sizes(width / 3 / heads, rows, width / 3 / heads, 'all');
   }
   const head = width / heads;
   if (key.shape.length === 5) return sizes(head, key.shape[1] ?? 1, head, 'keys');
-  if (!value) throw mismatch(view, 'values are missing');
+  if (!value) throw mismatch(operator, 'values are missing');
   const perHead = key.shape.length === 4;
   return sizes(
     head,
@@ -173,9 +174,9 @@ function sizesOf(view: OperatorView, places: SeparatePlaces): MultiHeadSizes {
   );
 }
 
-function resultsOf(view: OperatorView, sizes: MultiHeadSizes): readonly TensorType[] {
+function resultsOf(operator: Operator, sizes: MultiHeadSizes): readonly TensorType[] {
   const { batch, heads, query, total, head, valueHead } = sizes;
-  const { dtype } = operand(view, 0);
+  const { dtype } = operand(operator, 0);
   return [
     { dtype, shape: [batch, query, heads * valueHead] },
     { dtype, shape: [batch, heads, total, head] },
@@ -184,23 +185,23 @@ function resultsOf(view: OperatorView, sizes: MultiHeadSizes): readonly TensorTy
   ];
 }
 
-function multiHeadRule(view: OperatorView, places: SeparatePlaces): FactorRule {
-  const { batch, heads, head, valueHead, packing } = sizesOf(view, places);
-  const bias = view.inputs[places.bias];
+function multiHeadRule(operator: Operator, places: SeparatePlaces): FactorRule {
+  const { batch, heads, head, valueHead, packing } = sizesOf(operator, places);
+  const bias = operator.inputs[places.bias];
   // One tensor with queries, keys and values inside each head has no kernel on the CPU: no test here checks a sharded one.
-  const inside = [view.inputs[0], view.inputs[1]].some((type) => type?.shape.length === 5);
+  const inside = [operator.inputs[0], operator.inputs[1]].some((type) => type?.shape.length === 5);
   const uneven = (head !== valueHead && Boolean(bias)) || inside;
   const h = uneven ? 'h!' : 'h';
   // Kernels want caches, and values held per head, to be as wide as keys; a bias holds the features of both.
-  const own = packing === 'none' && !bias && !view.inputs[places.past] && view.inputs[1]?.shape.length === 3;
+  const own = packing === 'none' && !bias && !operator.inputs[places.past] && operator.inputs[1]?.shape.length === 3;
   const f = own ? 'f' : packing === 'none' && !bias ? 'f!' : 'e!';
   const value = uneven ? 'f!' : f;
-  const s = packing === 'all' || numberOf(view, 'unidirectional', 0) !== 0 ? 's!' : 's';
-  const { text: mask, whole } = maskOf(view, places.mask, batch, s);
-  const inputs = view.inputs.map((type) => ownDimensions(type));
-  const packed = operand(view, 0).shape.length === 5 ? `b s! ${h} p! e!` : `b s! (p! ${h} e!)`;
+  const s = packing === 'all' || numberOf(operator, 'unidirectional', 0) !== 0 ? 's!' : 's';
+  const { text: mask, whole } = maskOf(operator, places.mask, batch, s);
+  const inputs = operator.inputs.map((type) => ownDimensions(type));
+  const packed = operand(operator, 0).shape.length === 5 ? `b s! ${h} p! e!` : `b s! (p! ${h} e!)`;
   inputs[0] = packing === 'all' ? packed : `b ${s} (${h} e!)`;
-  const keyRank = view.inputs[1]?.shape.length ?? 0;
+  const keyRank = operator.inputs[1]?.shape.length ?? 0;
   if (packing === 'keys') inputs[1] = `b k! ${h} q! e!`;
   if (packing === 'none') {
     inputs[1] = keyRank === 4 ? `b ${h} k! e!` : `b k! (${h} e!)`;
@@ -213,14 +214,14 @@ function multiHeadRule(view: OperatorView, places: SeparatePlaces): FactorRule {
   inputs[places.past + 1] = `b ${h} u! ${value}`;
   const results = [`b ${s} (${h} ${value})`, `b ${h} v! e!`, `b ${h} v! ${value}`, `b ${h} ${s} v!`];
   const fixed = { h: heads, ...(packing === 'all' ? { p: 3 } : {}), ...(bias && !uneven ? { r: 3 } : {}) };
-  const rule = bindRule(`${inputs.join(', ')} -> ${results.join(', ')}`, view, fixed);
+  const rule = bindRule(`${inputs.join(', ')} -> ${results.join(', ')}`, operator, fixed);
   // Beams refer to other samples.
-  return whole || view.inputs[places.indirection] ? withUnsharded(rule, 'b') : rule;
+  return whole || operator.inputs[places.indirection] ? withUnsharded(rule, 'b') : rule;
 }
 
 /** The rule text of a mask, in any of its forms. `whole`: it holds places in the whole batch, which then cannot be sharded. */
-function maskOf(view: OperatorView, index: number, batch: number, s: string): { text: string; whole: boolean } {
-  const shape = view.inputs[index]?.shape;
+function maskOf(operator: Operator, index: number, batch: number, s: string): { text: string; whole: boolean } {
+  const shape = operator.inputs[index]?.shape;
   if (!shape) return { text: '_', whole: false };
   const [first = 1] = shape;
   if (shape.length === 1 && first === batch) return { text: 'b', whole: false };
@@ -242,15 +243,15 @@ function ownDimensions(type: TensorType | null): string {
   return type ? type.shape.map((size) => (size === 1 ? '1' : 'x!')).join(' ') : '_';
 }
 
-function perColumn(view: OperatorView, index: number, columns: string): string {
-  const shape = view.inputs[index]?.shape;
+function perColumn(operator: Operator, index: number, columns: string): string {
+  const shape = operator.inputs[index]?.shape;
   if (!shape) return '_';
   if (shape.length === 0) return '';
   return shape[0] === 1 ? '1' : columns;
 }
 
-function resizeHeads(view: OperatorView, rule: FactorRule, size: (factor: string) => number): Attributes {
-  return rule.factors.has('h') ? { ...view.attributes, num_heads: size('h') } : view.attributes;
+function resizeHeads(operator: Operator, rule: FactorRule, size: (factor: string) => number): Attributes {
+  return rule.factors.has('h') ? { ...operator.attributes, num_heads: size('h') } : operator.attributes;
 }
 
 function attentionWork({ batch, heads, query, total, head, valueHead }: MultiHeadSizes): Work {

@@ -17,10 +17,10 @@ const ENTRIES: readonly OperatorEntry[] = [
       domain: DOMAIN,
       family: 'elementwise',
       block: 'Gelu',
-      infer: (view) => {
-        const type = operand(view, 0);
-        if (view.inputs[1] && ofRank(view, 1, 1).shape[0] !== type.shape.at(-1))
-          throw mismatch(view, 'its bias does not fit the last dimension');
+      infer: (operator) => {
+        const type = operand(operator, 0);
+        if (operator.inputs[1] && ofRank(operator, 1, 1).shape[0] !== type.shape.at(-1))
+          throw mismatch(operator, 'its bias does not fit the last dimension');
         return [type];
       },
       rule: '*a d, d -> *a d',
@@ -33,7 +33,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'elementwise',
     block: 'Gelu',
-    infer: (view) => [operand(view, 0)],
+    infer: (operator) => [operand(operator, 0)],
     rule: '*a -> *a',
     work: perElement(12),
   }),
@@ -41,7 +41,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'QuickGelu',
     domain: DOMAIN,
     family: 'elementwise',
-    infer: (view) => [operand(view, 0)],
+    infer: (operator) => [operand(operator, 0)],
     rule: '*a -> *a',
     work: perElement(10),
   }),
@@ -49,15 +49,15 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'GatedAdd',
     domain: DOMAIN,
     family: 'elementwise',
-    infer: (view) => {
-      const type = operand(view, 0);
+    infer: (operator) => {
+      const type = operand(operator, 0);
       if (
         broadcast(
-          view,
-          view.inputs.map((item) => item?.shape ?? []),
+          operator,
+          operator.inputs.map((item) => item?.shape ?? []),
         ).join() !== type.shape.join()
       )
-        throw mismatch(view, 'its operands must have the shape of the first');
+        throw mismatch(operator, 'its operands must have the shape of the first');
       return [type];
     },
     rule: '*a d, *a d, *a 1 -> *a d',

@@ -20,21 +20,21 @@ interface SkipOperands {
 /** All summands get the same gradient: the one through the normalisation, plus the one of the sum as a result. */
 export function skipGradient({ isCentred, bias }: SkipOperands): GradientBody {
   return (write) => {
-    const { view } = write;
-    const { dtype, shape } = operand(view, 0);
+    const { operator } = write;
+    const { dtype, shape } = operand(operator, 0);
     const type = write.sumType;
     const at = write.on(dtype);
     const sum = () => {
       const both = at.add('in0', 'in1');
-      return view.inputs[bias] ? at.add(both, `in${bias}`) : both;
+      return operator.inputs[bias] ? at.add(both, `in${bias}`) : both;
     };
     // The sum that is a result is rounded once, as the sum that is normalised is.
-    const x = write.inType(view.outputs[3] ? 'out3' : sum(), dtype, type);
+    const x = write.inType(operator.outputs[3] ? 'out3' : sum(), dtype, type);
     const axes = [shape.length - 1];
-    const way = { epsilon: numberOf(view, 'epsilon', 1e-12), isCentred };
+    const way = { epsilon: numberOf(operator, 'epsilon', 1e-12), isCentred };
     const normal = normalised(write, { x, type, shape, axes }, way);
     const arriving = (index: number) =>
-      write.has(index) ? write.inType(`grad${index}`, result(view, index).dtype, type) : null;
+      write.has(index) ? write.inType(`grad${index}`, result(operator, index).dtype, type) : null;
     scaled(write, normal, { scale: 2, shift: isCentred ? 3 : null, type, shape }, (unit) => {
       const added = [0, 1, bias].filter((index) => write.wants(index));
       if (added.length === 0) return;
@@ -51,29 +51,29 @@ export function skipGradient({ isCentred, bias }: SkipOperands): GradientBody {
 
 /** The gradient through the normalisation to the sum of rows; each table adds up the gradients of its rows. */
 export function embedGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype } = operand(view, 2);
-  const { shape } = result(view, 0);
+  const { operator } = write;
+  const { dtype } = operand(operator, 2);
+  const { shape } = result(operator, 0);
   const type = summationType(dtype);
-  const sum = view.outputs[2] ? 'out2' : embeddingSum(write.expansion, view);
+  const sum = operator.outputs[2] ? 'out2' : embeddingSum(write.expansion, operator);
   const field = { x: write.inType(sum, dtype, type), type, shape, axes: [2] };
-  const normal = normalised(write, field, { epsilon: numberOf(view, 'epsilon', 1e-12), isCentred: true });
+  const normal = normalised(write, field, { epsilon: numberOf(operator, 'epsilon', 1e-12), isCentred: true });
   const after = write.has(2) ? write.inType('grad2', dtype, type) : null;
   scaled(write, normal, { scale: 5, shift: 6, type, shape }, (unit) => {
     if (![2, 3, 4].some((table) => write.wants(table))) return;
     const made = throughUnit(normal, { unit, field: after });
     const indices = (index: number) => ({
       name: `in${index}`,
-      dtype: operand(view, index).dtype,
+      dtype: operand(operator, index).dtype,
       dims: EMBEDDED.slice(0, 2),
     });
     if (write.wants(2)) addRows(write, 2, indices(0), made, type);
     if (write.wants(4)) {
-      if (view.inputs[1]) addRows(write, 4, indices(1), made, type);
+      if (operator.inputs[1]) addRows(write, 4, indices(1), made, type);
       else write.none(4);
     }
     if (!write.wants(3)) return;
-    const places = tablePositions(write.expansion, view);
+    const places = tablePositions(write.expansion, operator);
     // Samples that share their positions are summed first.
     const [first] = places.dims;
     const keepdims = places.dims.length === 2 ? 1 : 0;
@@ -85,7 +85,7 @@ export function embedGradient(write: OperatorGradient): void {
 
 /** Rows added up in a table of zeros, each at its place. */
 function addRows(write: OperatorGradient, table: number, places: TablePositions, rows: string, type: DType): void {
-  const { shape } = operand(write.view, table);
+  const { shape } = operand(write.operator, table);
   const zeros = write.add('ConstantOfShape', [], { shape, value: constant(type, [0], [1]) });
   const long = write.inType(places.name, places.dtype, 'int64');
   const open = write.add('Unsqueeze', [long], { axes: [places.dims.length] });
@@ -95,18 +95,18 @@ function addRows(write: OperatorGradient, table: number, places: TablePositions,
 
 /** x̂ · scale · silu(gate), the features in groups that are normalised by themselves. */
 export function gatedGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
-  const size = operand(view, 1).shape[0] ?? 1;
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
+  const size = operand(operator, 1).shape[0] ?? 1;
   const type = write.sumType;
   const grouped = [...shape.slice(0, -1), (shape.at(-1) ?? 1) / size, size];
   const split = (name: string) => write.inType(write.add('Reshape', [name], { shape: grouped }), dtype, type);
   const joined = (name: string) => write.add('Reshape', [name], { shape });
   const at = write.on(type);
   const axes = [grouped.length - 1];
-  const way = { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: false };
+  const way = { epsilon: numberOf(operator, 'epsilon', 1e-5), isCentred: false };
   const normal = normalised(write, { x: split('in0'), type, shape: grouped, axes }, way);
-  const scale = write.inType('in1', operand(view, 1).dtype, type);
+  const scale = write.inType('in1', operand(operator, 1).dtype, type);
   const [gate, g] = [split('in2'), split('grad0')];
   const open = at.of('Sigmoid', gate);
   const silu = at.mul(gate, open);

@@ -4,7 +4,7 @@
  */
 import type { DType } from '../dtype.js';
 import type { TensorFactors } from '../factor-rule.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { constant } from './constants.js';
 import type { ExpansionWriter } from './expansion.js';
 import { operand } from './operands.js';
@@ -19,23 +19,24 @@ export interface TablePositions {
   readonly dims: TensorFactors;
 }
 
-export function tablePositions(write: ExpansionWriter, view: OperatorView): TablePositions {
-  const ids = view.inputs[8];
+export function tablePositions(write: ExpansionWriter, operator: Operator): TablePositions {
+  const ids = operator.inputs[8];
   if (ids) {
-    const broadcasts = ids.shape[0] === 1 && operand(view, 0).shape[0] !== 1;
+    const broadcasts = ids.shape[0] === 1 && operand(operator, 0).shape[0] !== 1;
     return { name: 'in8', dtype: ids.dtype, dims: [broadcasts ? [] : ['b'], ['s']] };
   }
   const one = (value: number) => constant('int64', [value]);
-  const attributes = { start: one(0), limit: one(operand(view, 0).shape[1] ?? 1), delta: one(1) };
+  const attributes = { start: one(0), limit: one(operand(operator, 0).shape[1] ?? 1), delta: one(1) };
   return { name: write.add('Range', [], [['s']], attributes), dtype: 'int64', dims: [['s']] };
 }
 
 /** Writes the sum, as `output` where that is given. */
-export function embeddingSum(write: ExpansionWriter, view: OperatorView, output?: string): string {
-  const places = tablePositions(write, view);
+export function embeddingSum(write: ExpansionWriter, operator: Operator, output?: string): string {
+  const places = tablePositions(write, operator);
   const placed = write.add('Gather', ['in3', places.name], [...places.dims, ['d']], { axis: 0 });
   const words = write.add('Gather', ['in2', 'in0'], EMBEDDED, { axis: 0 });
-  const segments = view.inputs[4] && view.inputs[1] ? write.add('Gather', ['in4', 'in1'], EMBEDDED, { axis: 0 }) : null;
+  const segments =
+    operator.inputs[4] && operator.inputs[1] ? write.add('Gather', ['in4', 'in1'], EMBEDDED, { axis: 0 }) : null;
   const both = write.add('Add', [words, placed], EMBEDDED, {}, segments ? undefined : output);
   return segments ? write.add('Add', [both, segments], EMBEDDED, {}, output) : both;
 }

@@ -4,7 +4,7 @@
  */
 import type { DimensionFactors } from '../factor-rule.js';
 import type { TensorType } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { embedGradient, gatedGradient, skipGradient } from './fused-normalisation-gradient.js';
@@ -22,10 +22,10 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
       op: 'GatedRMSNorm',
       domain: DOMAIN,
       family: 'normalisation',
-      infer: (view) => {
-        const type = operand(view, 0);
-        if ((type.shape.at(-1) ?? 1) % (ofRank(view, 1, 1).shape[0] ?? 1) !== 0)
-          throw mismatch(view, 'its last dimension is not a multiple of its scale');
+      infer: (operator) => {
+        const type = operand(operator, 0);
+        if ((type.shape.at(-1) ?? 1) % (ofRank(operator, 1, 1).shape[0] ?? 1) !== 0)
+          throw mismatch(operator, 'its last dimension is not a multiple of its scale');
         return [type];
       },
       rule: '*a (h c!), c!, *a (h c!) -> *a (h c!)',
@@ -40,11 +40,11 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
       op: 'EmbedLayerNormalization',
       domain: DOMAIN,
       family: 'normalisation',
-      infer: (view) => embedded(view, 2),
-      rule: (view) => {
-        const tables = `v% d%, ${view.inputs[8] ? 'p%' : 'p!'} d%, z% d%`;
+      infer: (operator) => embedded(operator, 2),
+      rule: (operator) => {
+        const tables = `v% d%, ${operator.inputs[8] ? 'p%' : 'p!'} d%, z% d%`;
         // Positions that are not given are counted from the first one, and a mask is counted whole.
-        const s = view.inputs[8] && !view.outputs[1] ? 's' : 's%';
+        const s = operator.inputs[8] && !operator.outputs[1] ? 's' : 's%';
         return `b ${s}, b ${s}, ${tables}, d%, d%, b ${s}, b ${s} -> b ${s} d%, b, b ${s} d%`;
       },
       expansion: embedExpansion,
@@ -59,9 +59,9 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
       op: 'QEmbedLayerNormalization',
       domain: DOMAIN,
       family: 'normalisation',
-      infer: (view) => embedded(view, 2, 'float32'),
-      rule: (view) => {
-        const scalars = view.inputs.slice(8).map((type) => (type ? type.shape.map(() => '1').join(' ') : '_'));
+      infer: (operator) => embedded(operator, 2, 'float32'),
+      rule: (operator) => {
+        const scalars = operator.inputs.slice(8).map((type) => (type ? type.shape.map(() => '1').join(' ') : '_'));
         return `b s!, b s!, v! d!, p! d!, z! d!, d!, d!, b s!, ${scalars.join(', ')} -> b s! d!, b`;
       },
       work: perInputElement(1),
@@ -88,32 +88,32 @@ function skipEntry(op: string, { scales, bias, plain }: SkipResults): OperatorEn
     domain: DOMAIN,
     family: 'normalisation',
     block: plain,
-    infer: (view) => {
-      const [x, skip] = [ofRank(view, 0, 2, true), operand(view, 1)];
-      if (broadcast(view, [x.shape, skip.shape]).join() !== x.shape.join())
-        throw mismatch(view, 'the addend must have the shape of the input');
+    infer: (operator) => {
+      const [x, skip] = [ofRank(operator, 0, 2, true), operand(operator, 1)];
+      if (broadcast(operator, [x.shape, skip.shape]).join() !== x.shape.join())
+        throw mismatch(operator, 'the addend must have the shape of the input');
       for (const index of [...scales, bias])
-        if (view.inputs[index] && ofRank(view, index, 1).shape[0] !== x.shape.at(-1))
-          throw mismatch(view, `operand ${index} does not fit the normalised dimension`);
+        if (operator.inputs[index] && ofRank(operator, index, 1).shape[0] !== x.shape.at(-1))
+          throw mismatch(operator, `operand ${index} does not fit the normalised dimension`);
       const statistics: TensorType = { dtype: 'float32', shape: [...x.shape.slice(0, -1), 1] };
-      return [x, statistics, statistics, x].slice(0, view.outputCount);
+      return [x, statistics, statistics, x].slice(0, operator.outputCount);
     },
-    rule: (view) => {
-      const names = dimensionNames(operand(view, 0).shape.length - 1);
-      const skip = [...names, 'd%'].slice(-operand(view, 1).shape.length).join(' ');
-      const rest = view.inputs.slice(2).map((type) => (type ? 'd%' : '_'));
+    rule: (operator) => {
+      const names = dimensionNames(operand(operator, 0).shape.length - 1);
+      const skip = [...names, 'd%'].slice(-operand(operator, 1).shape.length).join(' ');
+      const rest = operator.inputs.slice(2).map((type) => (type ? 'd%' : '_'));
       const [whole, reduced] = [[...names, 'd%'].join(' '), [...names, '1'].join(' ')];
       return `${[whole, skip, ...rest].join(', ')} -> ${[whole, reduced, reduced, whole].join(', ')}`;
     },
-    expansion: (view) => {
+    expansion: (operator) => {
       const write = new ExpansionWriter();
-      const rank = operand(view, 0).shape.length;
+      const rank = operand(operator, 0).shape.length;
       const dims: readonly DimensionFactors[] = [...dimensionNames(rank - 1), 'd'].map((name) => [name]);
-      const added = view.inputs[bias] ? write.add('Add', ['in0', 'in1'], dims) : null;
-      const asked = view.outputs[3] ? 'out3' : undefined;
+      const added = operator.inputs[bias] ? write.add('Add', ['in0', 'in1'], dims) : null;
+      const asked = operator.outputs[3] ? 'out3' : undefined;
       const sum = write.add('Add', added ? [added, `in${bias}`] : ['in0', 'in1'], dims, {}, asked);
-      const operands = [sum, ...scales.map((index) => (view.inputs[index] ? `in${index}` : null))];
-      const epsilon = numberOf(view, 'epsilon', 1e-12);
+      const operands = [sum, ...scales.map((index) => (operator.inputs[index] ? `in${index}` : null))];
+      const epsilon = numberOf(operator, 'epsilon', 1e-12);
       write.add(plain, operands, dims, { axis: rank - 1, epsilon }, 'out0');
       return write.finish();
     },
@@ -124,21 +124,21 @@ function skipEntry(op: string, { scales, bias, plain }: SkipResults): OperatorEn
 }
 
 /** Results of an embedding: rows, how many positions count, rows before normalisation. */
-function embedded(view: OperatorView, table: number, dtype?: TensorType['dtype']): readonly TensorType[] {
-  const { shape } = ofRank(view, 0, 2);
-  const rows = ofRank(view, table, 2);
+function embedded(operator: Operator, table: number, dtype?: TensorType['dtype']): readonly TensorType[] {
+  const { shape } = ofRank(operator, 0, 2);
+  const rows = ofRank(operator, table, 2);
   const result: TensorType = { dtype: dtype ?? rows.dtype, shape: [...shape, rows.shape[1] ?? 1] };
   const count: TensorType = { dtype: 'int32', shape: shape.slice(0, 1) };
-  return [result, count, result].slice(0, view.outputCount);
+  return [result, count, result].slice(0, operator.outputCount);
 }
 
-function embedExpansion(view: OperatorView): Expansion {
+function embedExpansion(operator: Operator): Expansion {
   const write = new ExpansionWriter();
-  const sum = embeddingSum(write, view, view.outputs[2] ? 'out2' : undefined);
-  const attributes = { axis: 2, epsilon: numberOf(view, 'epsilon', 1e-12) };
+  const sum = embeddingSum(write, operator, operator.outputs[2] ? 'out2' : undefined);
+  const attributes = { axis: 2, epsilon: numberOf(operator, 'epsilon', 1e-12) };
   write.add('LayerNormalization', [sum, 'in5', 'in6'], EMBEDDED, attributes, 'out0');
-  if (!view.outputs[1]) return write.finish();
-  if (view.inputs[7]) {
+  if (!operator.outputs[1]) return write.finish();
+  if (operator.inputs[7]) {
     write.add('ReduceSum', ['in7'], [['b']], { axes: [1], keepdims: 0 }, 'out1');
   } else {
     const zero = write.add('Sub', ['in0', 'in0'], [['b'], ['s']]);

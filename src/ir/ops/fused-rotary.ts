@@ -3,7 +3,7 @@
  * whole, since a position may use any row.
  */
 import type { FactorRule } from '../factor-rule.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry, perElement } from './entry.js';
 import { mismatch, numberOf, ofRank, operand } from './operands.js';
@@ -19,40 +19,40 @@ export const fusedRotaryEntries: readonly OperatorEntry[] = (['RotaryEmbedding',
         family: 'attention',
         precision: 'follow',
         ...(op === 'RotaryEmbedding' ? { block: op } : {}),
-        infer: (view) => {
-          const type = ofRank(view, 0, 3, true);
-          if (!Number.isInteger(headsOf(view)))
-            throw mismatch(view, `its features do not make ${numberOf(view, 'num_heads', 0)} heads`);
-          ofRank(view, 2, 2);
+        infer: (operator) => {
+          const type = ofRank(operator, 0, 3, true);
+          if (!Number.isInteger(headsOf(operator)))
+            throw mismatch(operator, `its features do not make ${numberOf(operator, 'num_heads', 0)} heads`);
+          ofRank(operator, 2, 2);
           return [type];
         },
         rule: rotaryRule,
-        resize: (view, rule, size) =>
-          numberOf(view, 'num_heads', 0) > 0 && rule.factors.has('h')
-            ? { ...view.attributes, num_heads: size('h') }
-            : view.attributes,
+        resize: (operator, rule, size) =>
+          numberOf(operator, 'num_heads', 0) > 0 && rule.factors.has('h')
+            ? { ...operator.attributes, num_heads: size('h') }
+            : operator.attributes,
         work: perElement(3),
         note: 'Features of a head and the table of angles are not sharded; with one offset for all samples nor are positions.',
       }),
-      (write) => rotaryGradient(write, { cosine: 2, sine: 3, positions: 1, heads: headsOf(write.view) }),
+      (write) => rotaryGradient(write, { cosine: 2, sine: 3, positions: 1, heads: headsOf(write.operator) }),
     ),
 );
 
 /** Heads, also where the operator does not name them: a head is as wide as two rows of the table. */
-function headsOf(view: OperatorView): number {
-  const { shape } = operand(view, 0);
+function headsOf(operator: Operator): number {
+  const { shape } = operand(operator, 0);
   if (shape.length === 4) return shape[1] ?? 1;
-  const named = numberOf(view, 'num_heads', 0);
-  return named > 0 ? named : (shape[2] ?? 1) / (2 * (operand(view, 2).shape[1] ?? 1));
+  const named = numberOf(operator, 'num_heads', 0);
+  return named > 0 ? named : (shape[2] ?? 1) / (2 * (operand(operator, 2).shape[1] ?? 1));
 }
 
-function rotaryRule(view: OperatorView): FactorRule {
-  const flat = operand(view, 0).shape.length === 3;
-  const positions = operand(view, 1).shape;
+function rotaryRule(operator: Operator): FactorRule {
+  const flat = operand(operator, 0).shape.length === 3;
+  const positions = operand(operator, 1).shape;
   // A packed batch holds samples of unequal length one after another.
-  const ragged = numberOf(view, 'is_packed_batching', 0) !== 0;
+  const ragged = numberOf(operator, 'is_packed_batching', 0) !== 0;
   const [b, s] = [ragged ? 'b!' : 'b', ragged || positions.length < 2 ? 's!' : 's'];
   const data = flat ? `${b} ${s} (h e!)` : `${b} h ${s} e!`;
   const places = positions.length === 3 ? `z! ${b} ${s}` : positions.length === 2 ? `${b} ${s}` : '1';
-  return bindRule(`${data}, ${places}, p! f!, p! f! -> ${data}`, view, flat ? { h: headsOf(view) } : {});
+  return bindRule(`${data}, ${places}, p! f!, p! f! -> ${data}`, operator, flat ? { h: headsOf(operator) } : {});
 }

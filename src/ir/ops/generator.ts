@@ -5,7 +5,7 @@
 import type { DType } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { ConstantTensor, TensorType } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { dimensionSize } from '../rule-text.js';
 import { constant, numbersOf } from './constants.js';
 import { entry, isFree, moves } from './entry.js';
@@ -30,8 +30,8 @@ const entries: readonly OperatorEntry[] = [
     op: 'Trilu',
     family: 'generator',
     constantInputs: [{ index: 1, attribute: 'k', form: 'int' }],
-    infer: (view) => [ofRank(view, 0, 2, true)],
-    rule: (view) => `*b i@ j@, ${view.inputs[1]?.shape.map(() => '1').join(' ') ?? '_'} -> *b i@ j@`,
+    infer: (operator) => [ofRank(operator, 0, 2, true)],
+    rule: (operator) => `*b i@ j@, ${operator.inputs[1]?.shape.map(() => '1').join(' ') ?? '_'} -> *b i@ j@`,
     linear: () => [[0]],
     indexed: triluOnShard,
     work: moves,
@@ -44,15 +44,15 @@ const entries: readonly OperatorEntry[] = [
       { index: 1, attribute: 'limit', form: 'tensor' },
       { index: 2, attribute: 'delta', form: 'tensor' },
     ],
-    infer: (view) => {
-      const { dtype, start, limit, delta } = rangeOf(view);
+    infer: (operator) => {
+      const { dtype, start, limit, delta } = rangeOf(operator);
       return [{ dtype, shape: [Math.max(0, Math.ceil((limit - start) / delta))] }];
     },
     rule: ' -> r@',
     repeats: true,
-    resize: (view, _, size) => {
-      const { dtype, start, delta } = rangeOf(view);
-      return { ...view.attributes, limit: constant(dtype, [start + size('r') * delta]) };
+    resize: (operator, _, size) => {
+      const { dtype, start, delta } = rangeOf(operator);
+      return { ...operator.attributes, limit: constant(dtype, [start + size('r') * delta]) };
     },
     indexed: rangeOnShard,
     work: moves,
@@ -61,19 +61,24 @@ const entries: readonly OperatorEntry[] = [
     op: 'OneHot',
     family: 'generator',
     constantInputs: [{ index: 1, attribute: 'depth', form: 'tensor' }],
-    infer: (view) => {
-      const { shape } = operand(view, 0);
-      const axis = axisOf(view, 'axis', shape.length + 1, -1);
-      return [{ dtype: operand(view, 2).dtype, shape: [...shape.slice(0, axis), depthOf(view), ...shape.slice(axis)] }];
+    infer: (operator) => {
+      const { shape } = operand(operator, 0);
+      const axis = axisOf(operator, 'axis', shape.length + 1, -1);
+      return [
+        {
+          dtype: operand(operator, 2).dtype,
+          shape: [...shape.slice(0, axis), depthOf(operator), ...shape.slice(axis)],
+        },
+      ];
     },
-    rule: (view) => {
-      const names = dimensionNames(operand(view, 0).shape.length);
-      const axis = axisOf(view, 'axis', names.length + 1, -1);
+    rule: (operator) => {
+      const names = dimensionNames(operand(operator, 0).shape.length);
+      const axis = axisOf(operator, 'axis', names.length + 1, -1);
       return `${names.join(' ')}, , v! -> ${[...names.slice(0, axis), 'd@', ...names.slice(axis)].join(' ')}`;
     },
     linear: () => [[2]],
     // Runtimes have kernels for some combinations of types only: the depth keeps its own.
-    resize: (view, _, size) => ({ ...view.attributes, depth: constant(depthType(view), [size('d')]) }),
+    resize: (operator, _, size) => ({ ...operator.attributes, depth: constant(depthType(operator), [size('d')]) }),
     indexed: oneHotOnShard,
     work: moves,
     note: 'Its pair of values is not sharded.',
@@ -82,9 +87,9 @@ const entries: readonly OperatorEntry[] = [
     op: 'EyeLike',
     family: 'generator',
     attributes: { k: 'int' },
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 2);
-      return [{ dtype: dtypeAttribute(view, 'dtype', dtype), shape }];
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 2);
+      return [{ dtype: dtypeAttribute(operator, 'dtype', dtype), shape }];
     },
     rule: 'i! j! -> i! j!',
     work: moves,
@@ -94,11 +99,13 @@ const entries: readonly OperatorEntry[] = [
     op: 'ConstantOfShape',
     family: 'generator',
     constantInputs: [{ index: 0, attribute: 'shape', form: 'ints' }],
-    infer: (view) => [{ dtype: tensor(view, 'value')?.dtype ?? 'float32', shape: neededIntegers(view, 'shape') }],
+    infer: (operator) => [
+      { dtype: tensor(operator, 'value')?.dtype ?? 'float32', shape: neededIntegers(operator, 'shape') },
+    ],
     rule: ' _ -> *a',
     repeats: true,
-    resize: (view, rule, size) => ({
-      ...view.attributes,
+    resize: (operator, rule, size) => ({
+      ...operator.attributes,
       shape: (rule.outputs[0] ?? []).map((names) => dimensionSize(names, size)),
     }),
     work: moves,
@@ -106,7 +113,7 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Constant',
     family: 'generator',
-    infer: (view) => [constantType(view)],
+    infer: (operator) => [constantType(operator)],
     rule: ' -> *a!',
     work: isFree,
     note: 'Replicated: its value is an attribute. Import turns constants into weights, which are sharded.',
@@ -114,13 +121,13 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Shape',
     family: 'generator',
-    infer: (view) => {
-      const rank = operand(view, 0).shape.length;
+    infer: (operator) => {
+      const rank = operand(operator, 0).shape.length;
       const place = (value: number) => Math.min(Math.max(value < 0 ? value + rank : value, 0), rank);
       return [
         {
           dtype: 'int64',
-          shape: [Math.max(0, place(numberOf(view, 'end', rank)) - place(numberOf(view, 'start', 0)))],
+          shape: [Math.max(0, place(numberOf(operator, 'end', rank)) - place(numberOf(operator, 'start', 0)))],
         },
       ];
     },
@@ -142,12 +149,12 @@ const entries: readonly OperatorEntry[] = [
       family: 'generator',
       role: 'random',
       ...(op === 'Bernoulli' ? {} : { until: 21 }),
-      infer: (view) => {
-        const type = operand(view, 0);
-        const columns = numberOf(view, 'sample_size', 1);
+      infer: (operator) => {
+        const type = operand(operator, 0);
+        const columns = numberOf(operator, 'sample_size', 1);
         if (op === 'Multinomial')
-          return [{ dtype: dtypeAttribute(view, 'dtype', 'int32'), shape: [type.shape[0] ?? 1, columns] }];
-        return [{ dtype: dtypeAttribute(view, 'dtype', type.dtype), shape: type.shape }];
+          return [{ dtype: dtypeAttribute(operator, 'dtype', 'int32'), shape: [type.shape[0] ?? 1, columns] }];
+        return [{ dtype: dtypeAttribute(operator, 'dtype', type.dtype), shape: type.shape }];
       },
       rule: '*x! -> *y!',
       note: 'Replicated: shards would draw different random numbers.',
@@ -160,7 +167,9 @@ const entries: readonly OperatorEntry[] = [
       family: 'generator',
       role: 'random',
       until: 21,
-      infer: (view) => [{ dtype: dtypeAttribute(view, 'dtype', 'float32'), shape: neededIntegers(view, 'shape') }],
+      infer: (operator) => [
+        { dtype: dtypeAttribute(operator, 'dtype', 'float32'), shape: neededIntegers(operator, 'shape') },
+      ],
       rule: ' -> *y!',
       note: 'Replicated: shards would draw different random numbers.',
       unproven: 'Random numbers differ from run to run.',
@@ -174,8 +183,8 @@ const DRAWN = 'its values are drawn at random';
 export const generatorEntries = withGradients(entries, {
   // The same triangle of the gradient: the rest of the operand was dropped.
   Trilu: (write) => {
-    const operands = write.view.inputs[1] ? ['grad0', 'in1'] : ['grad0'];
-    write.add('Trilu', operands, write.view.attributes, 'd0');
+    const operands = write.operator.inputs[1] ? ['grad0', 'in1'] : ['grad0'];
+    write.add('Trilu', operands, write.operator.attributes, 'd0');
   },
   OneHot: (write) => oneHotGradient(write),
   Range: NO_OPERAND,
@@ -193,12 +202,12 @@ export const generatorEntries = withGradients(entries, {
 });
 
 /** Element (i, j) of a shard is (i + offset i, j + offset j) of the whole: the diagonal moves by the difference. */
-function triluOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+function triluOnShard(operator: Operator, offsets: Readonly<Record<string, string>>): Expansion {
   const write = new ExpansionWriter();
-  const rank = operand(view, 0).shape.length;
+  const rank = operand(operator, 0).shape.length;
   const dims = [...dimensionNames(rank - 2, 'b'), 'i', 'j'].map((name) => [name]);
-  const { k: _, ...attributes } = view.attributes;
-  let diagonal = view.inputs[1] ? 'in1' : write.tensor(constant('int64', [integers(view, 'k')?.[0] ?? 0], [1]));
+  const { k: _, ...attributes } = operator.attributes;
+  let diagonal = operator.inputs[1] ? 'in1' : write.tensor(constant('int64', [integers(operator, 'k')?.[0] ?? 0], [1]));
   const [row, column] = [offsets['i'], offsets['j']];
   if (row !== undefined) diagonal = write.add('Add', [diagonal, row], [[]]);
   if (column !== undefined) diagonal = write.add('Sub', [diagonal, column], [[]]);
@@ -213,9 +222,9 @@ interface RangeSizes {
   readonly delta: number;
 }
 
-function rangeOf(view: OperatorView): RangeSizes {
+function rangeOf(operator: Operator): RangeSizes {
   const read = (name: string): readonly [ConstantTensor | undefined, number] => {
-    const value = tensor(view, name);
+    const value = tensor(operator, name);
     return [value, value ? (numbersOf(value)[0] ?? 0) : Number.NaN];
   };
   const [[first, start], [, limit], [, delta]] = [read('start'), read('limit'), read('delta')];
@@ -223,18 +232,18 @@ function rangeOf(view: OperatorView): RangeSizes {
     throw new AutoparError(
       'data-dependent-shape',
       'input',
-      `Range ${view.name}: its length depends on data`,
-      { node: view.name },
+      `Range ${operator.name}: its length depends on data`,
+      { node: operator.name },
       'Give start, limit and delta as constants, or bind their dimensions with --dim.',
     );
   return { dtype: first.dtype, start, limit, delta };
 }
 
 /** The local range moved by offset · delta. */
-function rangeOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+function rangeOnShard(operator: Operator, offsets: Readonly<Record<string, string>>): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, delta } = rangeOf(view);
-  const local = write.add('Range', [], [['r']], view.attributes);
+  const { dtype, delta } = rangeOf(operator);
+  const local = write.add('Range', [], [['r']], operator.attributes);
   const offset = write.cast(offsets['r'] ?? '', [[]], dtype);
   const moved = write.add('Mul', [offset, write.scalar(dtype, delta)], [[]]);
   write.add('Add', [local, moved], [['r']], {}, 'out0');
@@ -245,13 +254,13 @@ function rangeOnShard(view: OperatorView, offsets: Readonly<Record<string, strin
  * Indices are moved by the offset, after negative ones were counted from the front; those before the shard, which would
  * then count from its end, are sent beyond it.
  */
-function oneHotOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+function oneHotOnShard(operator: Operator, offsets: Readonly<Record<string, string>>): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, shape } = operand(view, 0);
+  const { dtype, shape } = operand(operator, 0);
   const names = dimensionNames(shape.length);
-  const axis = axisOf(view, 'axis', names.length + 1, -1);
+  const axis = axisOf(operator, 'axis', names.length + 1, -1);
   const dims = names.map((name) => [name]);
-  const depth = depthOf(view);
+  const depth = depthOf(operator);
   const [whole, zero] = [write.scalar('int64', depth), write.scalar('int64', 0)];
   const indices = dtype === 'int64' ? 'in0' : write.cast('in0', dims, 'int64');
   const negative = write.add('Less', [indices, zero], dims);
@@ -262,24 +271,24 @@ function oneHotOnShard(view: OperatorView, offsets: Readonly<Record<string, stri
   const before = write.add('Less', [moved, zero], dims);
   const placed = write.add('Where', [before, whole, moved], dims);
   const result = [...dims.slice(0, axis), ['d'], ...dims.slice(axis)];
-  const attributes = { ...view.attributes, depth: constant('int64', [depth]) };
+  const attributes = { ...operator.attributes, depth: constant('int64', [depth]) };
   write.add('OneHot', [placed, null, 'in2'], result, attributes, 'out0');
   return write.finish();
 }
 
-function depthOf(view: OperatorView): number {
-  const held = tensor(view, 'depth');
-  const depth = held ? numbersOf(held)[0] : integers(view, 'depth')?.[0];
-  if (depth === undefined) throw mismatch(view, 'its depth must be a constant');
+function depthOf(operator: Operator): number {
+  const held = tensor(operator, 'depth');
+  const depth = held ? numbersOf(held)[0] : integers(operator, 'depth')?.[0];
+  if (depth === undefined) throw mismatch(operator, 'its depth must be a constant');
   return depth;
 }
 
-function depthType(view: OperatorView): DType {
-  return tensor(view, 'depth')?.dtype ?? 'int64';
+function depthType(operator: Operator): DType {
+  return tensor(operator, 'depth')?.dtype ?? 'int64';
 }
 
-function constantType(view: OperatorView): TensorType {
-  const value = tensor(view, 'value');
+function constantType(operator: Operator): TensorType {
+  const value = tensor(operator, 'value');
   if (value) return { dtype: value.dtype, shape: value.shape };
   const forms = [
     ['value_float', 'float32'],
@@ -289,20 +298,20 @@ function constantType(view: OperatorView): TensorType {
     ['value_ints', 'int64'],
     ['value_strings', 'string'],
   ] as const;
-  const form = forms.find(([name]) => view.attributes[name] !== undefined);
-  if (!form) throw mismatch(view, 'it has no value');
-  const held = view.attributes[form[0]];
+  const form = forms.find(([name]) => operator.attributes[name] !== undefined);
+  if (!form) throw mismatch(operator, 'it has no value');
+  const held = operator.attributes[form[0]];
   return { dtype: form[1], shape: Array.isArray(held) ? [held.length] : [] };
 }
 
 /** The pair of values: the "on" value's gradient is the sum at its places, the "off" value's is the sum at all others. */
 function oneHotGradient(write: OperatorGradient): void {
   if (!write.wants(2)) return;
-  const { dtype } = operand(write.view, 2);
-  const axes = result(write.view, 0).shape.map((_, axis) => axis);
+  const { dtype } = operand(write.operator, 2);
+  const axes = result(write.operator, 0).shape.map((_, axis) => axis);
   // Runtimes have this operator in few types: single precision is one of them.
   const pair = write.tensor(constant('float32', [0, 1], [2]));
-  const made = write.add('OneHot', ['in0', null, pair], write.view.attributes);
+  const made = write.add('OneHot', ['in0', null, pair], write.operator.attributes);
   const hot = write.inType(made, 'float32', dtype);
   const cold = write.add('Sub', [write.scalar(dtype, 1), hot]);
   const values = [cold, hot].map((mask) => {

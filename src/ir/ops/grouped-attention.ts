@@ -8,7 +8,7 @@
  */
 import type { FactorRule } from '../factor-rule.js';
 import type { TensorType } from '../graph.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { numbersOf } from './constants.js';
 import { entry } from './entry.js';
@@ -25,26 +25,26 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
       block: 'Attention',
       attributes: { num_heads: 'count', kv_num_heads: 'count' },
       constantInputs: [{ index: 6, attribute: 'total_sequence_length', form: 'tensor' }],
-      infer: (view) => {
-        const { batch, query, heads, keyHeads, head, cached } = groupedSizes(view);
-        const { dtype } = operand(view, 0);
-        const cache = view.inputs[3]?.dtype ?? dtype;
+      infer: (operator) => {
+        const { batch, query, heads, keyHeads, head, cached } = groupedSizes(operator);
+        const { dtype } = operand(operator, 0);
+        const cache = operator.inputs[3]?.dtype ?? dtype;
         const types: readonly TensorType[] = [
           { dtype, shape: [batch, query, heads * head] },
-          { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[3]?.shape[3] ?? head] },
-          { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[4]?.shape[3] ?? head] },
-          { dtype, shape: [batch, heads, query, totalLength(view)] },
+          { dtype: cache, shape: [batch, keyHeads, cached, operator.inputs[3]?.shape[3] ?? head] },
+          { dtype: cache, shape: [batch, keyHeads, cached, operator.inputs[4]?.shape[3] ?? head] },
+          { dtype, shape: [batch, heads, query, totalLength(operator)] },
         ];
-        return types.slice(0, view.outputCount);
+        return types.slice(0, operator.outputCount);
       },
       rule: groupedRule,
-      resize: (view, rule, size) =>
+      resize: (operator, rule, size) =>
         rule.factors.has('g')
-          ? { ...view.attributes, num_heads: size('h') * size('g'), kv_num_heads: size('h') }
-          : view.attributes,
-      work: (view) => {
-        const { batch, query, heads, head } = groupedSizes(view);
-        return { flops: batch * heads * query * totalLength(view) * (4 * head + 12) };
+          ? { ...operator.attributes, num_heads: size('h') * size('g'), kv_num_heads: size('h') }
+          : operator.attributes,
+      work: (operator) => {
+        const { batch, query, heads, head } = groupedSizes(operator);
+        return { flops: batch * heads * query * totalLength(operator) * (4 * head + 12) };
       },
       // Sinks.
       parameterInputs: [11],
@@ -52,42 +52,43 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
         'Positions (causal) and the features of a head are not sharded; nor are heads if queries and ' +
         'fewer keys and values are in one tensor, or the cache is scaled per channel.',
     }),
-    (write) => plainGroupedAttention(write, groupedSizes(write.view), totalLength(write.view)),
+    (write) => plainGroupedAttention(write, groupedSizes(write.operator), totalLength(write.operator)),
   ),
 ];
 
-function groupedSizes(view: OperatorView): GroupedSizes {
-  const [batch = 1, query = 1, width = 1] = ofRank(view, 0, 3).shape;
-  const [heads, keyHeads] = [numberOf(view, 'num_heads', 0), numberOf(view, 'kv_num_heads', 0)];
-  const key = view.inputs[1];
+function groupedSizes(operator: Operator): GroupedSizes {
+  const [batch = 1, query = 1, width = 1] = ofRank(operator, 0, 3).shape;
+  const [heads, keyHeads] = [numberOf(operator, 'num_heads', 0), numberOf(operator, 'kv_num_heads', 0)];
+  const key = operator.inputs[1];
   const head = width / (key ? heads : heads + 2 * keyHeads);
   const fits = heads % keyHeads === 0 && Number.isInteger(head) && (!key || key.shape[2] === keyHeads * head);
-  if (!fits) throw mismatch(view, `queries, keys and values do not make ${heads} and ${keyHeads} heads`);
-  const past = view.inputs[3]?.shape[2] ?? 0;
+  if (!fits) throw mismatch(operator, `queries, keys and values do not make ${heads} and ${keyHeads} heads`);
+  const past = operator.inputs[3]?.shape[2] ?? 0;
   // A cache of one window keeps its length.
-  const window = numberOf(view, 'sliding_window_cache', 0) !== 0;
-  return { batch, query, heads, keyHeads, head, cached: window ? past : Math.max(past, totalLength(view)) };
+  const window = numberOf(operator, 'sliding_window_cache', 0) !== 0;
+  return { batch, query, heads, keyHeads, head, cached: window ? past : Math.max(past, totalLength(operator)) };
 }
 
 /** Positions that are attended to: a constant, since results have as many. */
-function totalLength(view: OperatorView): number {
-  const held = tensor(view, 'total_sequence_length');
+function totalLength(operator: Operator): number {
+  const held = tensor(operator, 'total_sequence_length');
   const total = held ? numbersOf(held)[0] : undefined;
-  if (total === undefined) throw mismatch(view, 'its total_sequence_length must be a constant');
+  if (total === undefined) throw mismatch(operator, 'its total_sequence_length must be a constant');
   return total;
 }
 
-function groupedRule(view: OperatorView): FactorRule {
-  const { heads, keyHeads } = groupedSizes(view);
-  const packed = !view.inputs[1];
+function groupedRule(operator: Operator): FactorRule {
+  const { heads, keyHeads } = groupedSizes(operator);
+  const packed = !operator.inputs[1];
   const scaled = [12, 13].some(
-    (index) => (view.inputs[index]?.shape.length ?? 0) > 0 && view.inputs[index]?.shape[0] !== 1,
+    (index) => (operator.inputs[index]?.shape.length ?? 0) > 0 && operator.inputs[index]?.shape[0] !== 1,
   );
   const mark = (packed && heads !== keyHeads) || scaled ? '!' : '';
   const [h, g] = [`h${mark}`, `g${mark}`];
   const query = !packed ? `b s! (${h} ${g} e!)` : mark === '' ? 'b s! (q! h e!)' : 'b s! w!';
   const cache = `b ${h} p! c!`;
-  const scale = (index: number) => view.inputs[index]?.shape.map((size) => (size === 1 ? '1' : 'x!')).join(' ') ?? '_';
+  const scale = (index: number) =>
+    operator.inputs[index]?.shape.map((size) => (size === 1 ? '1' : 'x!')).join(' ') ?? '_';
   const inputs = [
     query,
     `b s! (${h} e!)`,
@@ -108,5 +109,5 @@ function groupedRule(view: OperatorView): FactorRule {
   ];
   const results = [`b s! (${h} ${g} e!)`, `b ${h} t! c!`, `b ${h} t! c!`, `b (${h} ${g}) s! k!`];
   const sizes = { h: keyHeads, g: heads / keyHeads, ...(packed && mark === '' ? { q: 3 } : {}) };
-  return bindRule(`${inputs.slice(0, view.inputs.length).join(', ')} -> ${results.join(', ')}`, view, sizes);
+  return bindRule(`${inputs.slice(0, operator.inputs.length).join(', ')} -> ${results.join(', ')}`, operator, sizes);
 }

@@ -15,15 +15,15 @@ export function resizeGradient(
   isKept: (axis: number) => boolean,
 ): void {
   if (!write.wants(0)) return;
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   let name = 'grad0';
   for (const axis of shape.keys()) {
     if (isKept(axis)) continue;
     // Two factors: positions, and how often each is repeated.
     if (write.rule.outputs[0]?.[axis]?.length === 2) {
       // The gradients of a position's copies are summed.
-      const sizes = shape.map((size, at) => (at < axis ? size : (result(view, 0).shape[at] ?? 1)));
+      const sizes = shape.map((size, at) => (at < axis ? size : (result(operator, 0).shape[at] ?? 1)));
       const parts = [shape[axis] ?? 1, (sizes[axis] ?? 1) / (shape[axis] ?? 1)];
       name = write.add('Reshape', [name], {
         shape: [...sizes.slice(0, axis), ...parts, ...sizes.slice(axis + 1)],
@@ -47,8 +47,8 @@ export function resizeGradient(
 
 /** The matrix (new positions, old positions) of one axis, in float32. */
 function addMatrix(write: OperatorGradient, axis: number, axes: readonly number[]): string {
-  const { view } = write;
-  const [size, resized] = [operand(view, 0).shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
+  const { operator } = write;
+  const [size, resized] = [operand(operator, 0).shape[axis] ?? 1, result(operator, 0).shape[axis] ?? 1];
   const square = [1, 1, size, size];
   const places = [2, 3].map((place) => write.positions(square, place));
   const identity = write.cast(write.add('Equal', places), 'float32');
@@ -65,34 +65,34 @@ function attributesAlong(
   axes: readonly number[],
   shape: readonly number[],
 ): Attributes {
-  const { view } = write;
-  const { axes: _, sizes: __, scales: ___, roi: ____, keep_aspect_ratio_policy: _____, ...rest } = view.attributes;
+  const { operator } = write;
+  const { axes: _, sizes: __, scales: ___, roi: ____, keep_aspect_ratio_policy: _____, ...rest } = operator.attributes;
   const index = axes.indexOf(axis);
-  const region = tensor(view, 'roi');
+  const region = tensor(operator, 'roi');
   const bounds = region ? numbersOf(region) : [];
   const roi =
     bounds.length === 2 * axes.length && bounds.length > 0
       ? { roi: list([0, 0, 0, bounds[index] ?? 0, 1, 1, 1, bounds[index + axes.length] ?? 1]) }
       : {};
   const attributes = { ...rest, ...roi, extrapolation_value: 0 };
-  const scales = tensor(view, 'scales');
-  const sizes = integers(view, 'sizes') ?? [];
+  const scales = tensor(operator, 'scales');
+  const sizes = integers(operator, 'sizes') ?? [];
   if (sizes.length === 0)
     return { ...attributes, scales: list([1, 1, 1, scales ? (numbersOf(scales)[index] ?? 1) : 1]) };
-  if (text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch') return { ...attributes, sizes: shape };
+  if (text(operator, 'keep_aspect_ratio_policy', 'stretch') === 'stretch') return { ...attributes, sizes: shape };
   // The ratio comes from another axis; this axis may have a size that the ratio alone does not give, because of rounding.
-  const full = operand(view, 0).shape;
+  const full = operand(operator, 0).shape;
   const ratios = axes.map((other, position) => (sizes[position] ?? 1) / (full[other] ?? 1));
-  const isSmaller = text(view, 'keep_aspect_ratio_policy', '') === 'not_larger';
+  const isSmaller = text(operator, 'keep_aspect_ratio_policy', '') === 'not_larger';
   const ratio = isSmaller ? Math.min(...ratios) : Math.max(...ratios);
   const [, , size = 1, resized = 1] = shape;
   if (Math.floor(Math.fround(ratio) * size) !== resized)
     throw new AutoparError(
       'no-gradient',
       'input',
-      `Resize ${view.name}: it keeps the ratio ${ratio} of ${size} positions and rounds them up to ${resized}: ` +
+      `Resize ${operator.name}: it keeps the ratio ${ratio} of ${size} positions and rounds them up to ${resized}: ` +
         'there is no gradient',
-      { node: view.name },
+      { node: operator.name },
       'Give its result sizes, without keep_aspect_ratio_policy.',
     );
   return { ...attributes, scales: list([1, 1, 1, ratio]) };

@@ -3,7 +3,7 @@
  */
 import { blockEntries } from '../blocks/block-entry.js';
 import { AutoparError } from '../error.js';
-import type { OperatorEntry, OperatorRole, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry, OperatorRole } from '../operator.js';
 import { accumulateEntry } from './accumulate.js';
 import { attentionEntries } from './attention.js';
 import { blockQuantisedEntries } from './block-quantised.js';
@@ -96,12 +96,12 @@ export function entryOf(op: string, domain: string): OperatorEntry | undefined {
 }
 
 /** The entry of an operator: its own, or one that keeps every dimension whole if the registry does not know the operator. */
-export function operatorEntry({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): OperatorEntry {
+export function operatorEntry({ op, domain }: Pick<Operator, 'op' | 'domain'>): OperatorEntry {
   return entryOf(op, domain) ?? unknownEntry(op, domain);
 }
 
 /** The role of an operator; undefined where it has none. */
-export function operatorRole({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): OperatorRole | undefined {
+export function operatorRole({ op, domain }: Pick<Operator, 'op' | 'domain'>): OperatorRole | undefined {
   return entryOf(op, domain)?.role;
 }
 
@@ -109,7 +109,7 @@ export function operatorRole({ op, domain }: Pick<OperatorView, 'op' | 'domain'>
  * Whether the sizes of an operator's results depend on its operands' values. Such operators have no entry, since a rule needs
  * sizes: where their operands are constants they are folded, and else they are rewritten or refused.
  */
-export function isSizedByData({ op, domain }: Pick<OperatorView, 'op' | 'domain'>): boolean {
+export function isSizedByData({ op, domain }: Pick<Operator, 'op' | 'domain'>): boolean {
   return ['', 'com.microsoft'].includes(domain) && SIZED_BY_DATA.has(op);
 }
 
@@ -127,12 +127,12 @@ function unknownEntry(op: string, domain: string): OperatorEntry {
     op,
     domain,
     family: 'other',
-    infer: (view) => {
+    infer: (operator) => {
       throw new AutoparError(
         'unknown-operator',
         'input',
-        `${view.name}: the types of ${op}${domain ? ` of ${domain}` : ''} are not known`,
-        { node: view.name },
+        `${operator.name}: the types of ${op}${domain ? ` of ${domain}` : ''} are not known`,
+        { node: operator.name },
         'Give its results types in the file (value_info), for instance by running shape inference before export.',
       );
     },

@@ -12,29 +12,29 @@ import type { Arithmetic } from './operator-writer.js';
 export const INDEXING_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   Gather: (write) => gatherGradient(write),
   GatherElements: (write) => {
-    const { shape } = operand(write.view, 0);
-    const axis = axisOf(write.view, 'axis', shape.length, 0);
+    const { shape } = operand(write.operator, 0);
+    const axis = axisOf(write.operator, 'axis', shape.length, 0);
     const { sumType } = write;
     const zeros = zerosOf(write, shape, sumType);
-    const rows = write.inType('grad0', operand(write.view, 0).dtype, sumType);
+    const rows = write.inType('grad0', operand(write.operator, 0).dtype, sumType);
     const attributes = { axis, reduction: 'add' };
     const sum = write.add('ScatterElements', [zeros, 'in1', rows], attributes);
     write.become(0, sum, sumType);
   },
-  GatherND: (write) => (numberOf(write.view, 'batch_dims', 0) === 0 ? tuplesGradient(write) : batchGradient(write)),
+  GatherND: (write) => (numberOf(write.operator, 'batch_dims', 0) === 0 ? tuplesGradient(write) : batchGradient(write)),
   // Reversing twice is leaving as it is.
   ReverseSequence: (write) => {
-    write.add('ReverseSequence', ['grad0', 'in1'], write.view.attributes, 'd0');
+    write.add('ReverseSequence', ['grad0', 'in1'], write.operator.attributes, 'd0');
   },
   ScatterElements: (write) => {
-    const axis = axisOf(write.view, 'axis', operand(write.view, 0).shape.length, 0);
+    const axis = axisOf(write.operator, 'axis', operand(write.operator, 0).shape.length, 0);
     scatterGradient(write, {
       taken: (name) => write.add('GatherElements', [name, 'in1'], { axis }),
       placed: (data, name, reduction) => write.add('ScatterElements', [data, 'in1', name], { axis, reduction }),
     });
   },
   ScatterND: (write) => {
-    const tuples = operand(write.view, 1).shape;
+    const tuples = operand(write.operator, 1).shape;
     const last = tuples.length - 1;
     const single = tuples.at(-1) === 1;
     scatterGradient(write, {
@@ -54,22 +54,22 @@ function zerosOf(write: OperatorGradient, shape: readonly number[], dtype: DType
 
 /** int64 indices: scatters take no others. */
 function longIndices(write: OperatorGradient): string {
-  return write.inType('in1', operand(write.view, 1).dtype, 'int64');
+  return write.inType('in1', operand(write.operator, 1).dtype, 'int64');
 }
 
 /** The rows' gradients added up in a table of zeros, whose looked-up dimension is moved to the front meanwhile. */
 function gatherGradient(write: OperatorGradient): void {
-  const { view, sumType } = write;
-  const { dtype, shape } = operand(view, 0);
-  const axis = axisOf(view, 'axis', shape.length, 0);
-  const depth = operand(view, 1).shape.length;
+  const { operator, sumType } = write;
+  const { dtype, shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'axis', shape.length, 0);
+  const depth = operand(operator, 1).shape.length;
   const inFront = <T>(list: readonly T[], width: number): readonly T[] => [
     ...list.slice(axis, axis + width),
     ...list.slice(0, axis),
     ...list.slice(axis + width),
   ];
   const rows = write.inType('grad0', dtype, sumType);
-  const front = inFront([...result(view, 0).shape.keys()], depth);
+  const front = inFront([...result(operator, 0).shape.keys()], depth);
   const updates = axis === 0 || depth === 0 ? rows : write.add('Transpose', [rows], { perm: front });
   const places = write.add('Unsqueeze', [longIndices(write)], { axes: [depth] });
   const zeros = zerosOf(write, inFront(shape, 1), sumType);
@@ -80,8 +80,8 @@ function gatherGradient(write: OperatorGradient): void {
 }
 
 function tuplesGradient(write: OperatorGradient): void {
-  const { view, sumType } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator, sumType } = write;
+  const { dtype, shape } = operand(operator, 0);
   const rows = write.inType('grad0', dtype, sumType);
   const zeros = zerosOf(write, shape, sumType);
   write.become(0, write.add('ScatterND', [zeros, 'in1', rows], { reduction: 'add' }), sumType);
@@ -92,10 +92,10 @@ function tuplesGradient(write: OperatorGradient): void {
  * element: [batch, rows, rest] ← [batch, places, rest].
  */
 function batchGradient(write: OperatorGradient): void {
-  const { view, sumType } = write;
-  const { dtype, shape } = operand(view, 0);
-  const tuples = operand(view, 1).shape;
-  const batch = numberOf(view, 'batch_dims', 0);
+  const { operator, sumType } = write;
+  const { dtype, shape } = operand(operator, 0);
+  const tuples = operand(operator, 1).shape;
+  const batch = numberOf(operator, 'batch_dims', 0);
   const end = batch + (tuples.at(-1) ?? 0);
   const sizes = { batch: shape.slice(0, batch), rows: elementCount(shape.slice(batch, end)) };
   const rest = elementCount(shape.slice(end));
@@ -112,7 +112,7 @@ function batchGradient(write: OperatorGradient): void {
 
 /** The row that each tuple addresses, among those of the dimensions of these sizes. */
 function flatTuples(write: OperatorGradient, sizes: readonly number[]): string {
-  const last = operand(write.view, 1).shape.length - 1;
+  const last = operand(write.operator, 1).shape.length - 1;
   const on = write.on('int64');
   const index = longIndices(write);
   const along = (values: readonly number[]) => write.tensor(constant('int64', values, [values.length]));
@@ -129,8 +129,8 @@ interface ScatterWays {
 }
 
 function scatterGradient(write: OperatorGradient, ways: ScatterWays): void {
-  const { dtype } = operand(write.view, 0);
-  const reduction = text(write.view, 'reduction', 'none');
+  const { dtype } = operand(write.operator, 0);
+  const reduction = text(write.operator, 'reduction', 'none');
   (REDUCTIONS[reduction] ?? replacing)(write, ways, write.on(dtype));
 }
 
@@ -140,7 +140,7 @@ type ScatterReduction = (write: OperatorGradient, ways: ScatterWays, at: Arithme
 const replacing: ScatterReduction = (write, { taken, placed }, { type }) => {
   if (write.wants(2)) write.become(2, taken('grad0'), type);
   if (!write.wants(0)) return;
-  const zeros = zerosOf(write, operand(write.view, 2).shape, type);
+  const zeros = zerosOf(write, operand(write.operator, 2).shape, type);
   write.become(0, placed('grad0', zeros, 'none'), type);
 };
 

@@ -15,7 +15,7 @@
  */
 import type { DimensionFactors } from '../factor-rule.js';
 import { type Attributes, elementCount } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
@@ -31,39 +31,40 @@ export const kernelGradientEntry: OperatorEntry = entry({
   domain: DOMAIN,
   family: 'convolution',
   isWritten: true,
-  infer: (view) => {
-    const [image, taps] = [operand(view, 0), operand(view, 1)];
-    const kernel = neededIntegers(view, 'kernel_shape');
+  infer: (operator) => {
+    const [image, taps] = [operand(operator, 0), operand(operator, 1)];
+    const kernel = neededIntegers(operator, 'kernel_shape');
     if (image.shape.length !== taps.shape.length || kernel.length + 2 !== image.shape.length)
-      throw mismatch(view, 'image, gradient and kernel have different numbers of dimensions');
-    const columns = (image.shape[1] ?? 1) / numberOf(view, 'group', 1);
+      throw mismatch(operator, 'image, gradient and kernel have different numbers of dimensions');
+    const columns = (image.shape[1] ?? 1) / numberOf(operator, 'group', 1);
     return [{ dtype: image.dtype, shape: [taps.shape[1] ?? 1, columns, ...kernel] }];
   },
-  rule: (view) => {
-    const names = spatialNames(windowsIn(view), 0);
-    const group = numberOf(view, 'group', 1);
+  rule: (operator) => {
+    const names = spatialNames(windowsIn(operator), 0);
+    const group = numberOf(operator, 'group', 1);
     const [ci, co] = group > 1 ? ['(g ci)', '(g co)'] : ['ci', 'co'];
     const sides = [`n+ ${ci} ${names.input.join(' ')}`, `n+ ${co} ${names.plain.map(([y]) => `${y}+`).join(' ')}`];
     const text = `${sides.join(', ')} -> ${co} ci ${names.kernel.join(' ')}`;
-    return bindRule(text, view, group > 1 ? { g: group } : {}, names.windows);
+    return bindRule(text, operator, group > 1 ? { g: group } : {}, names.windows);
   },
   linear: () => [[0], [1]],
-  resize: (view, rule, size) => (rule.factors.has('g') ? { ...view.attributes, group: size('g') } : view.attributes),
-  bordered: (view, cut) => withoutPads(view, windowsIn(view), cut),
+  resize: (operator, rule, size) =>
+    rule.factors.has('g') ? { ...operator.attributes, group: size('g') } : operator.attributes,
+  bordered: (operator, cut) => withoutPads(operator, windowsIn(operator), cut),
   expansion: writtenOut,
-  work: (view) => ({
-    flops: 2 * elementCount(operand(view, 1).shape) * elementCount(result(view, 0).shape.slice(1)),
+  work: (operator) => ({
+    flops: 2 * elementCount(operand(operator, 1).shape) * elementCount(result(operator, 0).shape.slice(1)),
   }),
   note: 'Positions inside a window are not sharded. Made by --train; it occurs in no file.',
 });
 
 /** One window for each position of the gradient. */
-function windowsIn(view: OperatorView): readonly SpatialWindow[] {
-  const of = (name: string, index: number, otherwise: number) => neededIntegers(view, name)[index] ?? otherwise;
-  const count = operand(view, 0).shape.length - 2;
+function windowsIn(operator: Operator): readonly SpatialWindow[] {
+  const of = (name: string, index: number, otherwise: number) => neededIntegers(operator, name)[index] ?? otherwise;
+  const count = operand(operator, 0).shape.length - 2;
   return Array.from({ length: count }, (_, index) => ({
-    input: operand(view, 0).shape[index + 2] ?? 1,
-    output: operand(view, 1).shape[index + 2] ?? 1,
+    input: operand(operator, 0).shape[index + 2] ?? 1,
+    output: operand(operator, 1).shape[index + 2] ?? 1,
     kernel: of('kernel_shape', index, 1),
     stride: of('strides', index, 1),
     dilation: of('dilations', index, 1),
@@ -86,15 +87,15 @@ interface Image {
   readonly dims: readonly DimensionFactors[];
 }
 
-function writtenOut(view: OperatorView): Expansion {
-  const rule = kernelGradientEntry.rule(view);
+function writtenOut(operator: Operator): Expansion {
+  const rule = kernelGradientEntry.rule(operator);
   const write = new ExpansionWriter();
   const image = (index: number): Image => ({
     name: `in${index}`,
-    shape: operand(view, index).shape,
+    shape: operand(operator, index).shape,
     dims: rule.inputs[index] ?? [],
   });
-  const made = kernelGradient(write, view, image(0), image(1), rule.outputs[0] ?? []);
+  const made = kernelGradient(write, operator, image(0), image(1), rule.outputs[0] ?? []);
   const { nodes, constants } = write.finish();
   const named = (name: string) => (name === made ? 'out0' : name);
   const renamed = nodes.map((node) => ({
@@ -121,20 +122,20 @@ const MOST_PLACES = 27;
 /** `image` is what the kernel is moved over, `taps` has one position for each of its windows. Returns the kernel's gradient. */
 function kernelGradient(
   write: ExpansionWriter,
-  view: OperatorView,
+  operator: Operator,
   image: Image,
   taps: Image,
   kernelDims: readonly DimensionFactors[],
 ): string {
-  const { shape } = result(view, 0);
-  const group = numberOf(view, 'group', 1);
+  const { shape } = result(operator, 0);
+  const group = numberOf(operator, 'group', 1);
   const [groups, own] = [taps.dims[1] ?? [], shape[1] ?? 1];
   const g: readonly RearrangedAxis[] = group > 1 ? [{ size: group, dims: groups.slice(0, 1) }] : [];
   const ownDims = (dims: DimensionFactors) => (group > 1 ? dims.slice(1) : dims);
   const n: RearrangedAxis = { size: image.shape[0] ?? 1, dims: image.dims[0] ?? [] };
   const rows: RearrangedAxis = { size: (shape[0] ?? 1) / group, dims: ownDims(groups) };
   const columns: RearrangedAxis = { size: own, dims: ownDims(image.dims[1] ?? []) };
-  const places = windowsIn(view).map((window, index) => placeOf(kernelDims, window, index, image, taps));
+  const places = windowsIn(operator).map((window, index) => placeOf(kernelDims, window, index, image, taps));
   const [passing, rest] = [places.filter(({ passes }) => passes), places.filter(({ passes }) => !passes)];
   const from: DimensionAxes = [[n], [...g, columns], ...places.map((place) => place.image)];
   const fromTaps: DimensionAxes = [[n], [...g, rows], ...places.map(({ tap }) => [tap])];

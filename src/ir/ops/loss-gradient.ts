@@ -48,17 +48,17 @@ interface Labels {
 }
 
 function labelsOf(write: OperatorGradient): Labels {
-  const { view } = write;
-  const { shape } = operand(view, 0);
-  const { dtype } = operand(view, 1);
+  const { operator } = write;
+  const { shape } = operand(operator, 0);
+  const { dtype } = operand(operator, 1);
   const long = write.inType('in1', dtype, 'int64');
   const index = write.add('Unsqueeze', [long], { axes: [1] });
   const hit = write.add('Equal', [write.positions(shape, 1), index]);
-  if (view.attributes['ignore_index'] === undefined) return { hit, counts: null, known: 'in1' };
+  if (operator.attributes['ignore_index'] === undefined) return { hit, counts: null, known: 'in1' };
   const label = (value: number) => write.tensor(constant(dtype, [value]));
-  const ignored = write.add('Equal', ['in1', label(numberOf(view, 'ignore_index', 0))]);
+  const ignored = write.add('Equal', ['in1', label(numberOf(operator, 'ignore_index', 0))]);
   const counts = write.add('Not', [ignored]);
-  const known = view.inputs[2] ? write.add('Where', [counts, 'in1', label(0)]) : 'in1';
+  const known = operator.inputs[2] ? write.add('Where', [counts, 'in1', label(0)]) : 'in1';
   return { hit, counts, known };
 }
 
@@ -71,21 +71,21 @@ interface LossShare {
 }
 
 function shareOf(write: OperatorGradient, { counts, known }: Labels): LossShare {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
-  const samples = operand(view, 1).shape;
-  const reduction = text(view, 'reduction', 'mean');
+  const samples = operand(operator, 1).shape;
+  const reduction = text(operator, 'reduction', 'mean');
   const each = reduction === 'none';
   const at = write.on(type);
   const counted = counts && at.count(counts);
   let weight = counted;
-  const weights = view.inputs[2];
+  const weights = operator.inputs[2];
   if (weights) {
     const row = write.inType('in2', weights.dtype, type);
     const own = write.add('Gather', [row, known], { axis: 0 });
     weight = counted ? at.mul(own, counted) : own;
   }
-  let gradient = write.inType('grad0', operand(view, 0).dtype, type);
+  let gradient = write.inType('grad0', operand(operator, 0).dtype, type);
   if (reduction === 'mean' && !weight) gradient = at.mul(gradient, 1 / elementCount(samples));
   if (reduction === 'mean' && weight) {
     const all = { axes: samples.map((_, axis) => axis), keepdims: 0 };
@@ -108,36 +108,36 @@ function classWeights(
   unweighted: string,
   fromScores: boolean,
 ): void {
-  const { view } = write;
-  const logs = fromScores ? logProbabilities(write, at) : write.inType('in0', operand(view, 0).dtype, at.type);
+  const { operator } = write;
+  const logs = fromScores ? logProbabilities(write, at) : write.inType('in0', operand(operator, 0).dtype, at.type);
   const chosen = write.add('Squeeze', [at.sum(at.where(hit, logs, 0), [1])], { axes: [1] });
   let loss = at.of('Neg', chosen);
-  if (text(view, 'reduction', 'mean') === 'mean')
-    loss = at.sub(loss, write.inType('out0', operand(view, 0).dtype, at.type));
+  if (text(operator, 'reduction', 'mean') === 'mean')
+    loss = at.sub(loss, write.inType('out0', operand(operator, 0).dtype, at.type));
   const share = write.add('Unsqueeze', [at.mul(loss, unweighted)], { axes: [1] });
-  const axes = operand(view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  const axes = operand(operator, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
   const row = write.add('ReduceSum', [at.where(hit, share, 0)], { axes, keepdims: 0 });
   write.become(2, row, at.type);
 }
 
 /** From the log-probabilities if the operator returns them. */
 function probabilities(write: OperatorGradient, at: Arithmetic): string {
-  if (write.view.outputs[1]) return at.of('Exp', logProbabilities(write, at));
+  if (write.operator.outputs[1]) return at.of('Exp', logProbabilities(write, at));
   return write.add('Softmax', [scoresOf(write, at)], { axis: 1 });
 }
 
 function logProbabilities(write: OperatorGradient, at: Arithmetic): string {
-  const { dtype } = operand(write.view, 0);
-  if (write.view.outputs[1]) return write.inType('out1', dtype, at.type);
+  const { dtype } = operand(write.operator, 0);
+  if (write.operator.outputs[1]) return write.inType('out1', dtype, at.type);
   return write.add('LogSoftmax', [scoresOf(write, at)], { axis: 1 });
 }
 
 function scoresOf(write: OperatorGradient, at: Arithmetic): string {
-  return write.inType('in0', operand(write.view, 0).dtype, at.type);
+  return write.inType('in0', operand(write.operator, 0).dtype, at.type);
 }
 
 /** The gradient of the scores from that of the log-probabilities: g − p Σ g. */
 function logarithms(write: OperatorGradient, at: Arithmetic): string {
-  const g = write.inType('grad1', operand(write.view, 0).dtype, at.type);
+  const g = write.inType('grad1', operand(write.operator, 0).dtype, at.type);
   return at.sub(g, at.mul(probabilities(write, at), at.sum(g, [1])));
 }

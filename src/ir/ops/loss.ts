@@ -5,7 +5,7 @@
 import type { DType } from '../dtype.js';
 import type { DimensionFactors } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { constant } from './constants.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
@@ -19,9 +19,9 @@ export const lossEntries: readonly OperatorEntry[] = [
       op: 'SoftmaxCrossEntropyLoss',
       family: 'loss',
       block: 'CrossEntropy',
-      infer: (view) => [lossType(view), operand(view, 0)].slice(0, view.outputCount),
+      infer: (operator) => [lossType(operator), operand(operator, 0)].slice(0, operator.outputCount),
       rule: lossRule,
-      expansion: (view) => lossExpansion(view, true),
+      expansion: (operator) => lossExpansion(operator, true),
       ratio: lossRatio,
       work: perInputElement(12),
     }),
@@ -31,9 +31,9 @@ export const lossEntries: readonly OperatorEntry[] = [
     entry({
       op: 'NegativeLogLikelihoodLoss',
       family: 'loss',
-      infer: (view) => [lossType(view)],
+      infer: (operator) => [lossType(operator)],
       rule: lossRule,
-      expansion: (view) => lossExpansion(view, false),
+      expansion: (operator) => lossExpansion(operator, false),
       ratio: lossRatio,
       work: perInputElement(1),
     }),
@@ -41,32 +41,32 @@ export const lossEntries: readonly OperatorEntry[] = [
   ),
 ];
 
-function lossType(view: OperatorView): TensorType {
-  const scores = ofRank(view, 0, 2, true);
-  const labels = operand(view, 1);
+function lossType(operator: Operator): TensorType {
+  const scores = ofRank(operator, 0, 2, true);
+  const labels = operand(operator, 1);
   const [n = 1, , ...positions] = scores.shape;
   if (labels.shape.join() !== [n, ...positions].join())
-    throw mismatch(view, `labels must have shape [${[n, ...positions].join(', ')}]`);
-  return { dtype: scores.dtype, shape: text(view, 'reduction', 'mean') === 'none' ? labels.shape : [] };
+    throw mismatch(operator, `labels must have shape [${[n, ...positions].join(', ')}]`);
+  return { dtype: scores.dtype, shape: text(operator, 'reduction', 'mean') === 'none' ? labels.shape : [] };
 }
 
-function lossRule(view: OperatorView): string {
-  const each = text(view, 'reduction', 'mean') === 'none';
+function lossRule(operator: Operator): string {
+  const each = text(operator, 'reduction', 'mean') === 'none';
   const mark = each ? '' : '%';
-  const positions = dimensionNames(operand(view, 0).shape.length - 2, 's').map((name) => `${name}${mark}`);
+  const positions = dimensionNames(operand(operator, 0).shape.length - 2, 's').map((name) => `${name}${mark}`);
   const labels = [`n${mark}`, ...positions].join(' ');
   const scores = [`n${mark}`, 'c%', ...positions].join(' ');
   return `${scores}, ${labels}, c% -> ${each ? labels : ''}, ${scores}`;
 }
 
-function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
+function lossExpansion(operator: Operator, fromScores: boolean): Expansion {
   const write = new ExpansionWriter();
-  const { dtype } = operand(view, 0);
-  const labelType = operand(view, 1);
-  const { type, scores, perSample } = dimensionsOf(view);
+  const { dtype } = operand(operator, 0);
+  const labelType = operand(operator, 1);
+  const { type, scores, perSample } = dimensionsOf(operator);
   const wide = reducedDimensions(scores, [1]);
   const input = type === dtype ? 'in0' : write.cast('in0', scores, type);
-  const { labels, weight } = weigh(write, view);
+  const { labels, weight } = weigh(write, operator);
   const index = write.add('Unsqueeze', [labels], wide, { axes: [1] });
   const pick = (from: string) => write.add('GatherElements', [from, index], wide, { axis: 1 });
 
@@ -77,7 +77,7 @@ function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
     const shifted = write.add('Sub', [input, peak], scores);
     const sum = write.add('ReduceSum', [write.add('Exp', [shifted], scores)], wide, axes);
     const log = write.add('Log', [sum], wide);
-    if (view.outputs[1]) write.cast(write.add('Sub', [shifted, log], scores), scores, dtype, 'out1');
+    if (operator.outputs[1]) write.cast(write.add('Sub', [shifted, log], scores), scores, dtype, 'out1');
     chosen = write.add('Sub', [pick(shifted), log], wide);
   } else {
     chosen = pick(input);
@@ -87,7 +87,7 @@ function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
   if (weight) loss = write.add('Mul', [loss, weight], perSample);
 
   const all = { axes: perSample.map((_, axis) => axis), keepdims: 0 };
-  const reduction = text(view, 'reduction', 'mean');
+  const reduction = text(operator, 'reduction', 'mean');
   if (reduction !== 'none') loss = write.add('ReduceSum', [loss], [], all);
   if (reduction === 'mean')
     loss = weight
@@ -104,8 +104,8 @@ interface LossDimensions {
   readonly perSample: readonly DimensionFactors[];
 }
 
-function dimensionsOf(view: OperatorView): LossDimensions {
-  const { dtype, shape } = operand(view, 0);
+function dimensionsOf(operator: Operator): LossDimensions {
+  const { dtype, shape } = operand(operator, 0);
   const positions = dimensionNames(shape.length - 2, 's').map((name) => [name]);
   return { type: summationType(dtype), scores: [['n'], ['c'], ...positions], perSample: [['n'], ...positions] };
 }
@@ -117,18 +117,22 @@ interface Weighed {
   readonly weight: string | null;
 }
 
-function weigh(write: ExpansionWriter, view: OperatorView): Weighed {
-  const labelType = operand(view, 1);
-  const { type, perSample } = dimensionsOf(view);
-  const ignores = view.attributes['ignore_index'] !== undefined;
+function weigh(write: ExpansionWriter, operator: Operator): Weighed {
+  const labelType = operand(operator, 1);
+  const { type, perSample } = dimensionsOf(operator);
+  const ignores = operator.attributes['ignore_index'] !== undefined;
   const label = (value: number) => write.tensor(constant(labelType.dtype, [value]));
   const kept = ignores
-    ? write.add('Not', [write.add('Equal', ['in1', label(numberOf(view, 'ignore_index', 0))], perSample)], perSample)
+    ? write.add(
+        'Not',
+        [write.add('Equal', ['in1', label(numberOf(operator, 'ignore_index', 0))], perSample)],
+        perSample,
+      )
     : null;
   const labels = kept ? write.add('Where', [kept, 'in1', label(0)], perSample) : 'in1';
   let weight: string | null = null;
-  if (view.inputs[2]) {
-    const weights = type === view.inputs[2].dtype ? 'in2' : write.cast('in2', [['c']], type);
+  if (operator.inputs[2]) {
+    const weights = type === operator.inputs[2].dtype ? 'in2' : write.cast('in2', [['c']], type);
     weight = write.add('Gather', [weights, labels], perSample, { axis: 0 });
   }
   if (kept) {
@@ -139,20 +143,20 @@ function weigh(write: ExpansionWriter, view: OperatorView): Weighed {
 }
 
 /** A mean over labels that count, or by the weights of classes: the sum of the losses over the sum of the weights. */
-function lossRatio(view: OperatorView): Expansion | null {
-  const counted = view.attributes['ignore_index'] !== undefined || Boolean(view.inputs[2]);
-  if (text(view, 'reduction', 'mean') !== 'mean' || !counted) return null;
+function lossRatio(operator: Operator): Expansion | null {
+  const counted = operator.attributes['ignore_index'] !== undefined || Boolean(operator.inputs[2]);
+  if (text(operator, 'reduction', 'mean') !== 'mean' || !counted) return null;
   const write = new ExpansionWriter();
-  const { dtype } = operand(view, 0);
-  const { type, scores, perSample } = dimensionsOf(view);
+  const { dtype } = operand(operator, 0);
+  const { type, scores, perSample } = dimensionsOf(operator);
   const inputs = type === dtype ? ['in0', 'in1'] : [write.cast('in0', scores, type), 'in1'];
-  if (view.inputs[2]) inputs.push(type === view.inputs[2].dtype ? 'in2' : write.cast('in2', [['c']], type));
-  const attributes = { ...view.attributes, reduction: 'sum' };
+  if (operator.inputs[2]) inputs.push(type === operator.inputs[2].dtype ? 'in2' : write.cast('in2', [['c']], type));
+  const attributes = { ...operator.attributes, reduction: 'sum' };
   const logs = type === dtype ? 'out1' : 'logs';
-  const outputs = ['numerator', ...(view.outputs[1] ? [logs] : [])];
-  write.addAll(view.op, inputs, outputs, [[], scores].slice(0, outputs.length), attributes);
-  if (view.outputs[1] && type !== dtype) write.cast(logs, scores, dtype, 'out1');
-  const { weight } = weigh(write, view);
+  const outputs = ['numerator', ...(operator.outputs[1] ? [logs] : [])];
+  write.addAll(operator.op, inputs, outputs, [[], scores].slice(0, outputs.length), attributes);
+  if (operator.outputs[1] && type !== dtype) write.cast(logs, scores, dtype, 'out1');
+  const { weight } = weigh(write, operator);
   const all = { axes: perSample.map((_, axis) => axis), keepdims: 0 };
   write.add('ReduceSum', [weight], [], all, 'denominator');
   return write.finish();

@@ -24,21 +24,21 @@ export function maskingSteps(
   axes: AttentionAxes,
   places: { readonly mask: number; readonly scores: number },
 ): readonly ScoreStep[] {
-  const { view } = write;
+  const { operator } = write;
   const { b, s, t } = axes;
   const type = write.sumType;
   const steps: ScoreStep[] = [];
-  if (view.outputs[3]) {
+  if (operator.outputs[3]) {
     const all: DimensionAxes = [[b], [axes.h], [], [s], [t]];
     const shown: DimensionAxes = [[b], [axes.h], [s], [t]];
     steps.push({ kind: 'shown', to: (name) => write.makes(3, write.rearrange(name, all, shown), type) });
   }
-  const scores = view.inputs[places.scores];
+  const scores = operator.inputs[places.scores];
   if (scores)
     steps.push({ kind: 'add', name: write.inType(addMask(write, places.scores, axes, 0), scores.dtype, type) });
   const positions = (axis: number) => write.positions([query, t.size], axis);
   const columns = () => positions(1);
-  if (view.inputs[places.mask]) {
+  if (operator.inputs[places.mask]) {
     const name = chosenPairs(write, axes, places.mask, columns);
     steps.push(lowered(write, name));
   }
@@ -47,7 +47,7 @@ export function maskingSteps(
     const end = write.add('Add', [first, write.scalar('int64', keys)]);
     steps.push({ kind: 'keep', name: write.add('Less', [columns(), end]) });
   }
-  if (numberOf(view, 'unidirectional', 0) === 0) return steps;
+  if (numberOf(operator, 'unidirectional', 0) === 0) return steps;
   const past = first ?? write.scalar('int64', total - keys);
   const standing = write.add('Add', [positions(0), past]);
   const behind = write.add('GreaterOrEqual', [standing, columns()]);
@@ -62,7 +62,7 @@ function spread(write: OperatorWriter, name: string): string {
 /** The visible keys, in the dimensions of scores: from a mask of ends, of ends and starts, per key, or per query and key. */
 function chosenPairs(write: OperatorWriter, axes: AttentionAxes, index: number, positions: () => string) {
   const { b, t } = axes;
-  const { dtype, shape } = operand(write.view, index);
+  const { dtype, shape } = operand(write.operator, index);
   if (shape.length > 1) {
     const short = t.size - (shape.at(-1) ?? 1);
     const pads = [...shape.map(() => 0), ...shape.map((_, axis) => (axis === shape.length - 1 ? short : 0))];
@@ -90,5 +90,5 @@ function chosenPairs(write: OperatorWriter, axes: AttentionAxes, index: number, 
 /** Masked pairs are lowered by a finite amount, so that a query whose keys are all masked sees them as if none were. */
 function lowered(write: OperatorWriter, kept: string): ScoreStep {
   const at = write.on(write.sumType);
-  return { kind: 'add', name: at.where(kept, 0, numberOf(write.view, 'mask_filter_value', -10000)) };
+  return { kind: 'add', name: at.where(kept, 0, numberOf(write.operator, 'mask_filter_value', -10000)) };
 }

@@ -9,7 +9,7 @@ import { croppedAxis } from './region-samples.js';
 
 export const MICROSOFT_CORE_GRADIENTS: GradientTable = {
   ExpandDims: (write) => {
-    const { shape } = operand(write.view, 0);
+    const { shape } = operand(write.operator, 0);
     write.add('Reshape', ['grad0'], { shape }, 'd0');
   },
   Inverse: (write) => inverseGradient(write),
@@ -21,7 +21,7 @@ export const MICROSOFT_CORE_GRADIENTS: GradientTable = {
 
 /** −Yᵀ g Yᵀ. */
 function inverseGradient(write: OperatorGradient): void {
-  const { shape } = operand(write.view, 0);
+  const { shape } = operand(write.operator, 0);
   const rank = shape.length;
   const perm = [...shape.keys()].map((axis) => (axis < rank - 2 ? axis : 2 * rank - 3 - axis));
   const transposed = write.add('Transpose', ['out0'], { perm });
@@ -31,11 +31,11 @@ function inverseGradient(write: OperatorGradient): void {
 
 /** Windows overlap: their gradients are summed at each position, with the unfolded dimension moved to the front meanwhile. */
 function unfoldGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
-  const axis = axisOf(view, 'dim', shape.length, -1);
-  const [size, step] = [numberOf(view, 'size', 1), numberOf(view, 'step', 1)];
-  const steps = result(view, 0).shape[axis] ?? 1;
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'dim', shape.length, -1);
+  const [size, step] = [numberOf(operator, 'size', 1), numberOf(operator, 'step', 1)];
+  const steps = result(operator, 0).shape[axis] ?? 1;
   const others = shape.flatMap((_, other) => (other === axis ? [] : [other]));
   const front = [axis, shape.length, ...others];
   const transposed = write.add('Transpose', ['grad0'], { perm: front });
@@ -52,10 +52,10 @@ function unfoldGradient(write: OperatorGradient): void {
 
 /** d(a, b) = |a − b|, or its square: with w = g / d or 2 g, da = a Σ w − w b. At distance zero it is zero. */
 function distancesGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype } = operand(view, 0);
+  const { operator } = write;
+  const { dtype } = operand(operator, 0);
   const at = write.on(dtype);
-  const isSquare = text(view, 'metric', 'sqeuclidean') === 'sqeuclidean';
+  const isSquare = text(operator, 'metric', 'sqeuclidean') === 'sqeuclidean';
   const weights = isSquare ? at.mul('grad0', 2) : at.where(at.of('Equal', 'out0', 0), 0, at.div('grad0', 'out0'));
   const give = (own: 0 | 1, other: 0 | 1) => {
     if (!write.wants(own)) return;

@@ -3,7 +3,7 @@
  * an equivalent there.
  */
 import { elementCount } from '../graph.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry } from '../operator.js';
 import { numbersOf } from './constants.js';
 import { bindChannels, resizeGroups, transposedGradient, transposedNames, transposedSizes } from './convolution.js';
 import { entry, isFree, moves, perElement } from './entry.js';
@@ -51,14 +51,14 @@ const entries: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'axis', form: 'tensor' }],
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      const axis = newAxis(view);
+    infer: (operator) => {
+      const { dtype, shape } = operand(operator, 0);
+      const axis = newAxis(operator);
       return [{ dtype, shape: [...shape.slice(0, axis), 1, ...shape.slice(axis)] }];
     },
-    rule: (view) => {
-      const names = dimensionNames(operand(view, 0).shape.length);
-      const axis = newAxis(view);
+    rule: (operator) => {
+      const names = dimensionNames(operand(operator, 0).shape.length);
+      const axis = newAxis(operator);
       return `${names.join(' ')} -> ${[...names.slice(0, axis), '1', ...names.slice(axis)].join(' ')}`;
     },
     linear: () => [[0]],
@@ -69,13 +69,15 @@ const entries: readonly OperatorEntry[] = [
     op: 'Inverse',
     domain: DOMAIN,
     family: 'other',
-    infer: (view) => {
-      const type = ofRank(view, 0, 2, true);
-      if (type.shape.at(-1) !== type.shape.at(-2)) throw mismatch(view, 'its matrices are not square');
+    infer: (operator) => {
+      const type = ofRank(operator, 0, 2, true);
+      if (type.shape.at(-1) !== type.shape.at(-2)) throw mismatch(operator, 'its matrices are not square');
       return [type];
     },
     rule: '*b i! j! -> *b i! j!',
-    work: (view) => ({ flops: 2 * elementCount(operand(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+    work: (operator) => ({
+      flops: 2 * elementCount(operand(operator, 0).shape) * (operand(operator, 0).shape.at(-1) ?? 1),
+    }),
     note: 'Matrices are not sharded.',
   }),
   entry({
@@ -83,16 +85,16 @@ const entries: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'view',
     attributes: { step: 'count' },
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 1, true);
-      const axis = axisOf(view, 'dim', shape.length, -1);
-      const size = numberOf(view, 'size', 1);
-      const steps = Math.floor(((shape[axis] ?? 1) - size) / numberOf(view, 'step', 1)) + 1;
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 1, true);
+      const axis = axisOf(operator, 'dim', shape.length, -1);
+      const size = numberOf(operator, 'size', 1);
+      const steps = Math.floor(((shape[axis] ?? 1) - size) / numberOf(operator, 'step', 1)) + 1;
       return [{ dtype, shape: [...shape.map((old, index) => (index === axis ? steps : old)), size] }];
     },
-    rule: (view) => {
-      const { shape } = operand(view, 0);
-      const axis = axisOf(view, 'dim', shape.length, -1);
+    rule: (operator) => {
+      const { shape } = operand(operator, 0);
+      const axis = axisOf(operator, 'dim', shape.length, -1);
       const names = dimensionNames(shape.length);
       const side = (own: string) => names.map((name, index) => (index === axis ? own : name)).join(' ');
       return `${side('x!')} -> ${side('y!')} z!`;
@@ -106,13 +108,13 @@ const entries: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => {
-      const [a, b] = [ofRank(view, 0, 2), ofRank(view, 1, 2)];
-      if (a.shape[1] !== b.shape[1]) throw mismatch(view, 'the sizes of its vectors differ');
+    infer: (operator) => {
+      const [a, b] = [ofRank(operator, 0, 2), ofRank(operator, 1, 2)];
+      if (a.shape[1] !== b.shape[1]) throw mismatch(operator, 'the sizes of its vectors differ');
       return [{ dtype: a.dtype, shape: [a.shape[0] ?? 1, b.shape[0] ?? 1] }];
     },
     rule: 'm d!, n d! -> m n',
-    work: (view) => ({ flops: 3 * elementCount(result(view, 0).shape) * (operand(view, 0).shape[1] ?? 1) }),
+    work: (operator) => ({ flops: 3 * elementCount(result(operator, 0).shape) * (operand(operator, 0).shape[1] ?? 1) }),
     note: 'Vectors are not sharded: their root is taken last.',
   }),
   entry({
@@ -120,11 +122,11 @@ const entries: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'indexing',
     constantInputs: [{ index: 3, attribute: 'crop_size', form: 'tensor' }],
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 4);
-      const held = tensor(view, 'crop_size');
-      if (!held) throw mismatch(view, 'its crop_size must be a constant');
-      return [{ dtype, shape: [ofRank(view, 1, 2).shape[0] ?? 1, shape[1] ?? 1, ...numbersOf(held)] }];
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 4);
+      const held = tensor(operator, 'crop_size');
+      if (!held) throw mismatch(operator, 'its crop_size must be a constant');
+      return [{ dtype, shape: [ofRank(operator, 1, 2).shape[0] ?? 1, shape[1] ?? 1, ...numbersOf(held)] }];
     },
     rule: 'n! c h! w!, r q!, r -> r c y! x!',
     work: perElement(8),
@@ -136,23 +138,23 @@ const entries: readonly OperatorEntry[] = [
       domain: DOMAIN,
       family: 'convolution',
       constantInputs: [{ index: 2, attribute: 'pads', form: 'ints' }],
-      infer: (view) => {
-        const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
+      infer: (operator) => {
+        const [x, w] = [ofRank(operator, 0, 3, true), operand(operator, 1)];
         if (w.shape.length !== x.shape.length || w.shape[0] !== x.shape[1])
-          throw mismatch(view, `the kernel does not fit ${x.shape[1]} channels`);
-        const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
-        return [{ dtype: x.dtype, shape: [x.shape[0] ?? 1, channels, ...transposedSizes(view)] }];
+          throw mismatch(operator, `the kernel does not fit ${x.shape[1]} channels`);
+        const channels = (w.shape[1] ?? 1) * numberOf(operator, 'group', 1);
+        return [{ dtype: x.dtype, shape: [x.shape[0] ?? 1, channels, ...transposedSizes(operator)] }];
       },
-      rule: (view) => {
-        const names = transposedNames(view, false);
-        const groups = numberOf(view, 'group', 1) > 1;
+      rule: (operator) => {
+        const names = transposedNames(operator, false);
+        const groups = numberOf(operator, 'group', 1) > 1;
         const [ci, co] = groups ? ['(g ci!)', '(g co)'] : ['ci!', 'co'];
         const operands = [`n ${ci} ${names.input.join(' ')}`, `${ci} co ${names.kernel.join(' ')}`, '_', co];
-        return bindChannels(`${operands.join(', ')} -> n ${co} ${names.output.join(' ')}`, view);
+        return bindChannels(`${operands.join(', ')} -> n ${co} ${names.output.join(' ')}`, operator);
       },
       resize: resizeGroups,
-      work: (view) => ({
-        flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+      work: (operator) => ({
+        flops: 2 * elementCount(operand(operator, 0).shape) * elementCount(operand(operator, 1).shape.slice(1)),
       }),
       parameterInputs: [1, 3],
       note: 'Input channels and positions are not sharded: windows overlap.',
@@ -164,16 +166,16 @@ const entries: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'convolution',
     precision: 'follow',
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 3, true);
-      return [{ dtype, shape: [shape[0] ?? 1, ...pooled(view).map(({ output }) => output), shape.at(-1) ?? 1] }];
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 3, true);
+      return [{ dtype, shape: [shape[0] ?? 1, ...pooled(operator).map(({ output }) => output), shape.at(-1) ?? 1] }];
     },
-    rule: (view) => {
-      const names = spatialNames(pooled(view));
+    rule: (operator) => {
+      const names = spatialNames(pooled(operator));
       return `n ${names.input.join(' ')} c -> n ${names.output.join(' ')} c`;
     },
-    work: (view) => ({
-      flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
+    work: (operator) => ({
+      flops: elementCount(result(operator, 0).shape) * elementCount(neededIntegers(operator, 'kernel_shape')),
     }),
     note: 'Positions are not sharded if windows overlap.',
   }),
@@ -181,18 +183,18 @@ const entries: readonly OperatorEntry[] = [
 
 export const microsoftCoreEntries = withGradients(entries, MICROSOFT_CORE_GRADIENTS);
 
-function newAxis(view: OperatorView): number {
-  const held = tensor(view, 'axis');
-  if (!held) throw mismatch(view, 'its axis must be a constant');
-  return checkedAxis(view, numbersOf(held)[0] ?? 0, operand(view, 0).shape.length + 1);
+function newAxis(operator: Operator): number {
+  const held = tensor(operator, 'axis');
+  if (!held) throw mismatch(operator, 'its axis must be a constant');
+  return checkedAxis(operator, numbersOf(held)[0] ?? 0, operand(operator, 0).shape.length + 1);
 }
 
 /** Windows over an image whose channels come last. */
-function pooled(view: OperatorView) {
-  const { shape } = operand(view, 0);
+function pooled(operator: Operator) {
+  const { shape } = operand(operator, 0);
   return windowsOf(
-    view,
+    operator,
     [shape[0] ?? 1, shape.at(-1) ?? 1, ...shape.slice(1, -1)],
-    neededIntegers(view, 'kernel_shape'),
+    neededIntegers(operator, 'kernel_shape'),
   );
 }

@@ -12,26 +12,26 @@ import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
 export const MOVEMENT_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   Transpose: (write) => {
-    const order = permutation(write.view);
+    const order = permutation(write.operator);
     const perm = order.map((_, axis) => order.indexOf(axis));
     write.add('Transpose', ['grad0'], { perm }, 'd0');
   },
   Expand: (write) => {
-    const { dtype, shape } = result(write.view, 0);
+    const { dtype, shape } = result(write.operator, 0);
     write.into(0, 'grad0', dtype, shape);
   },
   Slice: (write) => sliceGradient(write),
   Split: (write) => splitGradient(write),
   Concat: (write) => concatGradient(write),
   Pad: (write) => {
-    const { shape } = operand(write.view, 0);
-    const mode = text(write.view, 'mode', 'constant');
+    const { shape } = operand(write.operator, 0);
+    const mode = text(write.operator, 'mode', 'constant');
     if (mode === 'constant') {
-      const pads = [0, 1].flatMap((end) => padding(write.view).map((both) => 0 - (both[end] ?? 0)));
+      const pads = [0, 1].flatMap((end) => padding(write.operator).map((both) => 0 - (both[end] ?? 0)));
       if (write.wants(0)) write.add('Pad', ['grad0'], { mode, pads }, 'd0');
       return;
     }
-    const axes = padding(write.view).flatMap(([before, after], axis) =>
+    const axes = padding(write.operator).flatMap(([before, after], axis) =>
       before === 0 && after === 0 ? [] : [{ axis, places: paddedPlaces(mode, shape[axis] ?? 1, before, after) }],
     );
     placesGradient(write, axes);
@@ -39,21 +39,21 @@ export const MOVEMENT_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   Tile: (write) => tileGradient(write),
   DepthToSpace: (write) => depthToSpaceGradient(write),
   SpaceToDepth: (write) => {
-    const blocksize = numberOf(write.view, 'blocksize', 1);
+    const blocksize = numberOf(write.operator, 'blocksize', 1);
     write.add('DepthToSpace', ['grad0'], { blocksize }, 'd0');
   },
 };
 
 function sliceGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
-  if (elementCount(result(view, 0).shape) === 0) {
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
+  if (elementCount(result(operator, 0).shape) === 0) {
     write.none(0);
     return;
   }
-  const sizes = [...result(view, 0).shape];
+  const sizes = [...result(operator, 0).shape];
   let name = 'grad0';
-  for (const { axis, start, step, size, whole, part } of cuts(view)) {
+  for (const { axis, start, step, size, whole, part } of cuts(operator)) {
     if (whole) continue;
     const length = shape[axis] ?? 1;
     if (part !== null) {
@@ -87,10 +87,10 @@ function amongParts(
 
 /** Concatenates the gradients of the parts. A part without a gradient is zero. */
 function splitGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
-  const axis = axisOf(view, 'axis', shape.length, 0);
-  const sizes = splitSizes(view);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'axis', shape.length, 0);
+  const sizes = splitSizes(operator);
   const value = constant(dtype, [0], [1]);
   const zeros = new Map<number, string>();
   const parts = sizes.map((size, index) => {
@@ -103,10 +103,10 @@ function splitGradient(write: OperatorGradient): void {
 
 /** Each operand's part of the result's gradient: one Split if all are wanted, else a Slice for each. */
 function concatGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { shape } = operand(view, 0);
-  const axis = axisOf(view, 'axis', shape.length, 0);
-  const sizes = view.inputs.map((type) => type?.shape[axis] ?? 0);
+  const { operator } = write;
+  const { shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'axis', shape.length, 0);
+  const sizes = operator.inputs.map((type) => type?.shape[axis] ?? 0);
   if (sizes.every((_, index) => write.wants(index))) {
     const names = sizes.map((_, index) => `d${index}`);
     write.addAll('Split', ['grad0'], names, { axis, split: sizes });
@@ -121,8 +121,8 @@ function concatGradient(write: OperatorGradient): void {
 }
 
 function tileGradient(write: OperatorGradient): void {
-  const { dtype, shape } = operand(write.view, 0);
-  const repeats = neededIntegers(write.view, 'repeats');
+  const { dtype, shape } = operand(write.operator, 0);
+  const repeats = neededIntegers(write.operator, 'repeats');
   const parts = shape.flatMap((size, axis) => {
     const times = repeats[axis] ?? 1;
     const kept = { size, repeated: false };
@@ -139,10 +139,10 @@ function tileGradient(write: OperatorGradient): void {
 
 /** SpaceToDepth undoes one of the two orders of channels; the other is written out. */
 function depthToSpaceGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { shape } = operand(view, 0);
-  const block = numberOf(view, 'blocksize', 1);
-  if (text(view, 'mode', 'DCR') === 'DCR') {
+  const { operator } = write;
+  const { shape } = operand(operator, 0);
+  const block = numberOf(operator, 'blocksize', 1);
+  if (text(operator, 'mode', 'DCR') === 'DCR') {
     write.add('SpaceToDepth', ['grad0'], { blocksize: block }, 'd0');
     return;
   }
@@ -187,8 +187,8 @@ interface MovedAxis {
 
 /** The gradient of an operator that moves elements along some axes, each on its own. */
 export function placesGradient(write: OperatorGradient, axes: readonly MovedAxis[]): void {
-  const { dtype, shape } = operand(write.view, 0);
-  if (elementCount(result(write.view, 0).shape) === 0) {
+  const { dtype, shape } = operand(write.operator, 0);
+  if (elementCount(result(write.operator, 0).shape) === 0) {
     write.none(0);
     return;
   }
@@ -212,7 +212,7 @@ const MOST_LAYERS = 3;
  */
 function pushedBack(write: OperatorGradient, name: string, dtype: DType, at: PushedBack): string {
   const { axis, places, length } = at;
-  const behind = operand(write.view, 0).shape.length - axis - 1;
+  const behind = operand(write.operator, 0).shape.length - axis - 1;
   const hits = Array.from({ length }, (): number[] => []);
   for (const [place, element] of places.entries()) if (element >= 0) hits[element]?.push(place);
   const many = hits.flatMap((list, element) => (list.length > MOST_LAYERS ? [element] : []));
@@ -264,7 +264,7 @@ function lookedUp(
     write,
     sources.length,
     (place) => (sources[place] ?? -1) >= 0,
-    operand(write.view, 0).shape.length - axis - 1,
+    operand(write.operator, 0).shape.length - axis - 1,
   );
   return write.add('Where', [mask, moved, write.scalar(dtype, 0)]);
 }

@@ -2,16 +2,16 @@
  * @file The attributes of operators that move elements, resolved for their shapes: the order of a Transpose, the ranges of a
  * Slice, the parts of a Split, the borders of a Pad. Rules and gradients both use them.
  */
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { axisOf, checkedAxis, integers, mismatch, neededIntegers, numberOf, operand } from './operands.js';
 
 /** Transpose's order: dimension i of the result is dimension `order[i]` of the operand. */
-export function permutation(view: OperatorView): readonly number[] {
-  const rank = operand(view, 0).shape.length;
-  const order = integers(view, 'perm') ?? Array.from({ length: rank }, (_, index) => rank - 1 - index);
+export function permutation(operator: Operator): readonly number[] {
+  const rank = operand(operator, 0).shape.length;
+  const order = integers(operator, 'perm') ?? Array.from({ length: rank }, (_, index) => rank - 1 - index);
   const complete =
     order.length === rank && Array.from({ length: rank }, (_, axis) => axis).every((axis) => order.includes(axis));
-  if (!complete) throw mismatch(view, `perm [${order.join(', ')}] is not an order of ${rank} axes`);
+  if (!complete) throw mismatch(operator, `perm [${order.join(', ')}] is not an order of ${rank} axes`);
   return order;
 }
 
@@ -30,14 +30,14 @@ export interface SlicedAxis {
 }
 
 /** A Slice's ranges, one per axis that it names. */
-export function cuts(view: OperatorView): readonly SlicedAxis[] {
-  const { shape } = operand(view, 0);
-  const starts = neededIntegers(view, 'starts');
-  const ends = neededIntegers(view, 'ends');
-  const axes = integers(view, 'axes') ?? starts.map((_, index) => index);
-  const steps = integers(view, 'steps') ?? starts.map(() => 1);
+export function cuts(operator: Operator): readonly SlicedAxis[] {
+  const { shape } = operand(operator, 0);
+  const starts = neededIntegers(operator, 'starts');
+  const ends = neededIntegers(operator, 'ends');
+  const axes = integers(operator, 'axes') ?? starts.map((_, index) => index);
+  const steps = integers(operator, 'steps') ?? starts.map(() => 1);
   return axes.map((given, index) => {
-    const axis = checkedAxis(view, given, shape.length);
+    const axis = checkedAxis(operator, given, shape.length);
     const dimension = shape[axis] ?? 1;
     const step = steps[index] ?? 1;
     const place = (value: number, low: number, high: number) =>
@@ -52,24 +52,25 @@ export function cuts(view: OperatorView): readonly SlicedAxis[] {
 }
 
 /** Sizes of a Split's parts. */
-export function splitSizes(view: OperatorView): readonly number[] {
-  const given = integers(view, 'split');
+export function splitSizes(operator: Operator): readonly number[] {
+  const given = integers(operator, 'split');
   if (given) return given;
-  const { shape } = operand(view, 0);
-  const total = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
-  const count = numberOf(view, 'num_outputs', view.outputCount);
-  if (count !== view.outputCount) throw mismatch(view, `it has ${view.outputCount} results, not ${count}`);
+  const { shape } = operand(operator, 0);
+  const total = shape[axisOf(operator, 'axis', shape.length, 0)] ?? 1;
+  const count = numberOf(operator, 'num_outputs', operator.outputCount);
+  if (count !== operator.outputCount) throw mismatch(operator, `it has ${operator.outputCount} results, not ${count}`);
   const part = Math.ceil(total / count);
   return Array.from({ length: count }, (_, index) => Math.max(0, Math.min(part, total - index * part)));
 }
 
 /** Elements that a Pad adds before and after, per dimension; a negative number crops. */
-export function padding(view: OperatorView): readonly (readonly [number, number])[] {
-  const { shape } = operand(view, 0);
-  const pads = neededIntegers(view, 'pads');
+export function padding(operator: Operator): readonly (readonly [number, number])[] {
+  const { shape } = operand(operator, 0);
+  const pads = neededIntegers(operator, 'pads');
   const axes =
-    integers(view, 'axes')?.map((axis) => checkedAxis(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
-  if (pads.length !== 2 * axes.length) throw mismatch(view, `pads has ${pads.length} values`);
+    integers(operator, 'axes')?.map((axis) => checkedAxis(operator, axis, shape.length)) ??
+    shape.map((_, axis) => axis);
+  if (pads.length !== 2 * axes.length) throw mismatch(operator, `pads has ${pads.length} values`);
   return shape.map((_, axis) => {
     const index = axes.indexOf(axis);
     return index < 0 ? [0, 0] : [pads[index] ?? 0, pads[index + axes.length] ?? 0];

@@ -94,12 +94,12 @@ export function throughUnit(normal: Normalised, arriving: Arriving): string {
 /** Normalisations over the last dimensions: results are the unit form scaled (and shifted), then statistics. */
 function trailing(isCentred: boolean): GradientBody {
   return (write) => {
-    const { view } = write;
-    const { dtype, shape } = operand(view, 0);
-    const from = axisOf(view, 'axis', shape.length, -1);
-    const type = stashType(view);
+    const { operator } = write;
+    const { dtype, shape } = operand(operator, 0);
+    const from = axisOf(operator, 'axis', shape.length, -1);
+    const type = stashType(operator);
     // Statistics in another type than that of the sums are too coarse to be reused.
-    const kept = (index: number) => (view.outputs[index]?.dtype === type ? `out${index}` : null);
+    const kept = (index: number) => (operator.outputs[index]?.dtype === type ? `out${index}` : null);
     const [meanAt, inverseAt] = isCentred ? [1, 2] : [null, 1];
     const normal = normalised(
       write,
@@ -110,14 +110,14 @@ function trailing(isCentred: boolean): GradientBody {
         axes: shape.flatMap((_, axis) => (axis >= from ? [axis] : [])),
       },
       {
-        epsilon: numberOf(view, 'epsilon', 1e-5),
+        epsilon: numberOf(operator, 'epsilon', 1e-5),
         isCentred,
         mean: meanAt === null ? null : kept(meanAt),
         inverse: kept(inverseAt),
       },
     );
     const arriving = (index: number | null) =>
-      index !== null && write.has(index) ? write.inType(`grad${index}`, result(view, index).dtype, type) : null;
+      index !== null && write.has(index) ? write.inType(`grad${index}`, result(operator, index).dtype, type) : null;
     scaled(write, normal, { scale: 1, shift: isCentred ? 2 : null, type, shape }, (unit) => {
       if (write.wants(0))
         write.become(0, throughUnit(normal, { unit, mean: arriving(meanAt), inverse: arriving(inverseAt) }), type);
@@ -146,8 +146,8 @@ export function scaled(
     write.noneOf(...all);
     return;
   }
-  const g = write.inType('grad0', result(write.view, 0).dtype, type);
-  const factor = write.view.inputs[scale];
+  const g = write.inType('grad0', result(write.operator, 0).dtype, type);
+  const factor = write.operator.inputs[scale];
   then(factor ? at.mul(g, write.inType(`in${scale}`, factor.dtype, type)) : g);
   if (write.wants(scale)) write.into(scale, at.mul(g, unit), type, shape);
   if (shift !== null && write.wants(shift)) write.into(shift, g, type, shape);

@@ -4,7 +4,7 @@
  */
 import { dtypeOfOnnx } from '../dtype.js';
 import type { TensorType } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { axisFromFront, entry, perInputElement } from './entry.js';
 import { normalisationGradients } from './normalisation-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, operand } from './operands.js';
@@ -17,16 +17,16 @@ const ENTRIES: readonly OperatorEntry[] = [
     family: 'normalisation',
     block: 'LayerNormalization',
     complete: axisFromFront(-1),
-    infer: (view) => {
-      const type = operand(view, 0);
-      const from = axisOf(view, 'axis', type.shape.length, -1);
+    infer: (operator) => {
+      const type = operand(operator, 0);
+      const from = axisOf(operator, 'axis', type.shape.length, -1);
       const statistics: TensorType = {
-        dtype: dtypeOfOnnx(numberOf(view, 'stash_type', 1)) ?? 'float32',
+        dtype: dtypeOfOnnx(numberOf(operator, 'stash_type', 1)) ?? 'float32',
         shape: type.shape.map((size, axis) => (axis >= from ? 1 : size)),
       };
-      return [checkScales(view, from), statistics, statistics].slice(0, view.outputCount);
+      return [checkScales(operator, from), statistics, statistics].slice(0, operator.outputCount);
     },
-    rule: (view) => trailingRule(view, 3),
+    rule: (operator) => trailingRule(operator, 3),
     expansion: layerExpansion,
     work: perInputElement(8),
     parameterInputs: [1, 2],
@@ -36,8 +36,8 @@ const ENTRIES: readonly OperatorEntry[] = [
     family: 'normalisation',
     block: 'RMSNormalization',
     complete: axisFromFront(-1),
-    infer: (view) => [checkScales(view, axisOf(view, 'axis', operand(view, 0).shape.length, -1))],
-    rule: (view) => trailingRule(view, 1),
+    infer: (operator) => [checkScales(operator, axisOf(operator, 'axis', operand(operator, 0).shape.length, -1))],
+    rule: (operator) => trailingRule(operator, 1),
     expansion: rmsExpansion,
     work: perInputElement(6),
     parameterInputs: [1],
@@ -46,16 +46,16 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'SimplifiedLayerNormalization',
     family: 'normalisation',
     block: 'RMSNormalization',
-    infer: (view) => {
-      const type = operand(view, 0);
-      const from = axisOf(view, 'axis', type.shape.length, -1);
+    infer: (operator) => {
+      const type = operand(operator, 0);
+      const from = axisOf(operator, 'axis', type.shape.length, -1);
       const shape = type.shape.map((size, axis) => (axis >= from ? 1 : size));
       return [
-        { ...checkScales(view, from), dtype: operand(view, 1).dtype },
-        { dtype: stashType(view), shape },
-      ].slice(0, view.outputCount);
+        { ...checkScales(operator, from), dtype: operand(operator, 1).dtype },
+        { dtype: stashType(operator), shape },
+      ].slice(0, operator.outputCount);
     },
-    rule: (view) => trailingRule(view, 2),
+    rule: (operator) => trailingRule(operator, 2),
     expansion: rmsExpansion,
     work: perInputElement(6),
     parameterInputs: [1],
@@ -65,24 +65,24 @@ const ENTRIES: readonly OperatorEntry[] = [
 export const normalisationEntries: readonly OperatorEntry[] = withGradients(ENTRIES, normalisationGradients);
 
 /** The operand's type, after checking that scale and bias broadcast to its normalised dimensions. */
-function checkScales(view: OperatorView, from: number): TensorType {
-  const type = operand(view, 0);
+function checkScales(operator: Operator, from: number): TensorType {
+  const type = operand(operator, 0);
   const normalised = type.shape.slice(from);
-  for (const scale of view.inputs.slice(1)) {
+  for (const scale of operator.inputs.slice(1)) {
     const offset = normalised.length - (scale?.shape.length ?? 0);
     if (scale?.shape.some((size, index) => size !== 1 && size !== normalised[index + offset]))
-      throw mismatch(view, 'scale and bias must fit the normalised dimensions');
+      throw mismatch(operator, 'scale and bias must fit the normalised dimensions');
   }
   return type;
 }
 
 /** Rule of a normalisation over the dimensions from `axis` on: scale and bias carry their factors too. */
-function trailingRule(view: OperatorView, results: number): string {
-  const { shape } = operand(view, 0);
-  const from = axisOf(view, 'axis', shape.length, -1);
+function trailingRule(operator: Operator, results: number): string {
+  const { shape } = operand(operator, 0);
+  const from = axisOf(operator, 'axis', shape.length, -1);
   const names = dimensionNames(shape.length).map((name, axis) => (axis >= from ? `${name}%` : name));
   const statistics = names.map((name, axis) => (axis >= from ? '1' : name)).join(' ');
-  const scales = view.inputs
+  const scales = operator.inputs
     .slice(1)
     .map((type) => (type ? names.slice(names.length - type.shape.length).join(' ') : '_'));
   return (
@@ -91,32 +91,32 @@ function trailingRule(view: OperatorView, results: number): string {
   );
 }
 
-function trailingStart(view: OperatorView): ExpansionStart {
-  const rank = operand(view, 0).shape.length;
-  const from = axisOf(view, 'axis', rank, -1);
+function trailingStart(operator: Operator): ExpansionStart {
+  const rank = operand(operator, 0).shape.length;
+  const from = axisOf(operator, 'axis', rank, -1);
   const names = dimensionNames(rank);
   return start(
-    view,
+    operator,
     names,
     names.flatMap((_, axis) => (axis >= from ? [axis] : [])),
-    stashType(view),
+    stashType(operator),
   );
 }
 
-function layerExpansion(view: OperatorView): Expansion {
-  const at = trailingStart(view);
+function layerExpansion(operator: Operator): Expansion {
+  const at = trailingStart(operator);
   const { write, whole, reduced } = at;
-  const { dtype } = operand(view, 0);
+  const { dtype } = operand(operator, 0);
   // The mean and inverse deviation are results in the stash type; a float64 operand needs them cast.
-  const stash = dtypeOfOnnx(numberOf(view, 'stash_type', 1)) ?? 'float32';
-  const mean = meanOf(view, at, at.input);
+  const stash = dtypeOfOnnx(numberOf(operator, 'stash_type', 1)) ?? 'float32';
+  const mean = meanOf(operator, at, at.input);
   const centred = write.add('Sub', [at.input, mean], whole);
-  const deviation = spread(view, at, centred);
-  if (isResultUsed(view, 1)) write.cast(mean, reduced, stash, 'out1');
-  if (isResultUsed(view, 2)) write.cast(write.add('Reciprocal', [deviation], reduced), reduced, stash, 'out2');
+  const deviation = spread(operator, at, centred);
+  if (isResultUsed(operator, 1)) write.cast(mean, reduced, stash, 'out1');
+  if (isResultUsed(operator, 2)) write.cast(write.add('Reciprocal', [deviation], reduced), reduced, stash, 'out2');
   const unit = write.add('Div', [centred, deviation], whole);
   const normal = at.type === dtype ? unit : write.cast(unit, whole, dtype);
-  if (!view.inputs[2]) {
+  if (!operator.inputs[2]) {
     write.add('Mul', [normal, 'in1'], whole, {}, 'out0');
   } else {
     write.add('Add', [write.add('Mul', [normal, 'in1'], whole), 'in2'], whole, {}, 'out0');
@@ -124,12 +124,12 @@ function layerExpansion(view: OperatorView): Expansion {
   return write.finish();
 }
 
-function rmsExpansion(view: OperatorView): Expansion {
-  const at = trailingStart(view);
+function rmsExpansion(operator: Operator): Expansion {
+  const at = trailingStart(operator);
   const { write, whole } = at;
-  const { dtype } = operand(view, 1);
-  const deviation = spread(view, at, at.input);
-  if (isResultUsed(view, 1)) write.add('Reciprocal', [deviation], at.reduced, {}, 'out1');
+  const { dtype } = operand(operator, 1);
+  const deviation = spread(operator, at, at.input);
+  if (isResultUsed(operator, 1)) write.add('Reciprocal', [deviation], at.reduced, {}, 'out1');
   const unit = write.add('Div', [at.input, deviation], whole);
   const normal = at.type === dtype ? unit : write.cast(unit, whole, dtype);
   write.add('Mul', [normal, 'in1'], whole, {}, 'out0');

@@ -5,7 +5,7 @@
 import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
 import type { ConstantTensor } from '../graph.js';
-import type { GradientSource, GradientView, OperatorEntry, PlainForm } from '../operator.js';
+import type { DifferentiatedOperator, GradientSource, OperatorEntry, PlainForm } from '../operator.js';
 import { constant } from './constants.js';
 import { operand } from './operands.js';
 import { OperatorWriter } from './operator-writer.js';
@@ -18,8 +18,8 @@ export function differentiable(entry: OperatorEntry, body: GradientBody | string
   if (typeof body === 'string') return { ...entry, gradient: { kind: 'none', why: body } };
   const source: GradientSource = {
     kind: 'operators',
-    write: (view) => {
-      const write = new OperatorGradient(view, entry.rule(view));
+    write: (operator) => {
+      const write = new OperatorGradient(operator, entry.rule(operator));
       body(write);
       return write.finish();
     },
@@ -41,8 +41,8 @@ export function withPlainForm(entry: OperatorEntry, body: PlainBody): OperatorEn
 }
 
 function formOf(entry: OperatorEntry, body: PlainBody): PlainForm {
-  return (view) => {
-    const write = new OperatorWriter(view, entry.rule(view));
+  return (operator) => {
+    const write = new OperatorWriter(operator, entry.rule(operator));
     body(write);
     return write.finish();
   };
@@ -68,20 +68,20 @@ export function withGradients(entries: readonly OperatorEntry[], table: Gradient
 /** A gradient while it is written. */
 export class OperatorGradient extends OperatorWriter {
   constructor(
-    override readonly view: GradientView,
+    override readonly operator: DifferentiatedOperator,
     rule: FactorRule,
   ) {
-    super(view, rule);
+    super(operator, rule);
   }
 
   /** Whether operand `index` wants a gradient. */
   wants(index: number): boolean {
-    return this.view.wanted[index] === true;
+    return this.operator.wanted[index] === true;
   }
 
   /** Whether result `index` has a gradient. */
   has(index: number): boolean {
-    return this.view.given[index] === true;
+    return this.operator.given[index] === true;
   }
 
   /** The name of a result's gradient; null where it has none. */
@@ -94,7 +94,7 @@ export class OperatorGradient extends OperatorWriter {
    * that the operand was broadcast along (one sum, so that one collective reduces all of them), and cast.
    */
   into(index: number, name: string, from: DType, shape: readonly number[]): void {
-    const { shape: target } = operand(this.view, index);
+    const { shape: target } = operand(this.operator, index);
     const extra = shape.length - target.length;
     const leading = shape.flatMap((_, axis) => (axis < extra ? [axis] : []));
     const spread = target.flatMap((size, axis) => (size === 1 && shape[axis + extra] !== 1 ? [axis + extra] : []));
@@ -108,12 +108,12 @@ export class OperatorGradient extends OperatorWriter {
 
   /** `name`, of operand `index`'s shape and of type `from`, becomes its gradient. */
   become(index: number, name: string, from: DType): void {
-    this.add('Identity', [this.inType(name, from, operand(this.view, index).dtype)], {}, `d${index}`);
+    this.add('Identity', [this.inType(name, from, operand(this.operator, index).dtype)], {}, `d${index}`);
   }
 
   /** The operand's values do not change any result: its gradient is zero. */
   none(index: number): void {
-    const { dtype, shape } = operand(this.view, index);
+    const { dtype, shape } = operand(this.operator, index);
     const value: ConstantTensor = constant(dtype, [0], [1]);
     this.add('ConstantOfShape', [], { shape, value }, `d${index}`);
   }

@@ -4,7 +4,7 @@
 import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
 import type { Attributes, ConstantTensor } from '../graph.js';
-import type { OperatorView, WrittenOperators } from '../operator.js';
+import type { Operator, WrittenOperators } from '../operator.js';
 import { madeOnce } from '../remembered.js';
 import { gradientNames, resultNames } from '../written-names.js';
 import { ExpansionWriter, positionsAlong, summationType } from './expansion.js';
@@ -20,17 +20,17 @@ export class OperatorWriter {
 
   /** `rule`: that of the operator that is replaced. */
   constructor(
-    readonly view: OperatorView,
+    readonly operator: Operator,
     readonly rule: FactorRule,
   ) {}
 
   shapeOfOperand(index: number): readonly number[] {
-    return this.view.inputs[index]?.shape ?? [];
+    return this.operator.inputs[index]?.shape ?? [];
   }
 
   /** The type that sums over operand 0 are formed in, and that formulas of several steps are computed in. */
   get sumType(): DType {
-    return summationType(operand(this.view, 0).dtype);
+    return summationType(operand(this.operator, 0).dtype);
   }
 
   /** Adds a node with one result and returns the result's name: `output` where given, else a new local name. */
@@ -85,7 +85,7 @@ export class OperatorWriter {
 
   /** A scalar of an operand's type. */
   scalarLike(index: number, value: number): string {
-    return this.scalar(operand(this.view, index).dtype, value);
+    return this.scalar(operand(this.operator, index).dtype, value);
   }
 
   /** `name`, of type `from`, in type `to`; the same cast is written once. */
@@ -106,12 +106,12 @@ export class OperatorWriter {
 
   /** `name`, of type `from` and of result `index`'s shape, becomes that result, where it is used. */
   makes(index: number, name: string, from: DType): void {
-    if (this.view.outputs[index])
-      this.add('Identity', [this.inType(name, from, result(this.view, index).dtype)], {}, `out${index}`);
+    if (this.operator.outputs[index])
+      this.add('Identity', [this.inType(name, from, result(this.operator, index).dtype)], {}, `out${index}`);
   }
 
   finish(): WrittenOperators {
-    const { inputs, outputs } = this.view;
+    const { inputs, outputs } = this.operator;
     return withoutRenames(this.expansion.finish(), new Set([...resultNames(outputs), ...gradientNames(inputs)]));
   }
 }

@@ -20,12 +20,12 @@ export interface AttentionSizes {
 }
 
 export function plainAttention(write: OperatorWriter, sizes: AttentionSizes): void {
-  const { view } = write;
+  const { operator } = write;
   const axes = axesOf(sizes);
   const { b, h, g, s, t, e, f } = axes;
   const own: RearrangedAxis = { size: sizes.keys };
   const type = write.sumType;
-  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
+  const raised = (index: number) => write.inType(`in${index}`, operand(operator, index).dtype, type);
   const perHead = (heads: readonly RearrangedAxis[], rows: RearrangedAxis, features: RearrangedAxis): DimensionAxes =>
     sizes.flat ? [[b], [rows], [...heads, features]] : [[b], heads, [rows], [features]];
   /** Keys or values, past ones before those of this call; also writes the result that returns them. */
@@ -33,16 +33,16 @@ export function plainAttention(write: OperatorWriter, sizes: AttentionSizes): vo
     const now: DimensionAxes = [[b], [h], [own], [features]];
     const joined: DimensionAxes = [[b], [h], [t], [features]];
     let name = write.rearrange(raised(index), perHead([h], own, features), now);
-    if (view.inputs[past]) name = write.add('Concat', [raised(past), name], { axis: 2 });
+    if (operator.inputs[past]) name = write.add('Concat', [raised(past), name], { axis: 2 });
     write.makes(index, name, type);
     return write.rearrange(name, joined, [[b], [h], [], [t], [features]]);
   };
   const scores: DimensionAxes = [[b], [h], [g], [s], [t]];
   const show = (name: string) => write.makes(3, write.rearrange(name, scores, [[b], [h, g], [s], [t]]), type);
-  const mode = numberOf(view, 'qk_matmul_output_mode', 0);
+  const mode = numberOf(operator, 'qk_matmul_output_mode', 0);
   const queries = (features: RearrangedAxis): DimensionAxes => [[b], [h], [g], [s], [features]];
   const result = writeAttention(write, {
-    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.width),
+    scale: numberOf(operator, 'scale', 0) || 1 / Math.sqrt(sizes.width),
     query: write.rearrange(raised(0), perHead([h, g], s, e), queries(e)),
     key: asKeys(1, 4, e),
     value: asKeys(2, 5, f),
@@ -72,13 +72,13 @@ function stepsOf(
   axes: AttentionAxes,
   shown: (stage: number) => readonly ScoreStep[],
 ): readonly ScoreStep[] {
-  const { view } = write;
+  const { operator } = write;
   const steps: ScoreStep[] = [...shown(0)];
   // ONNX Runtime masks capped scores, so that no cap lets masked scores through.
-  const cap = numberOf(view, 'softcap', 0);
+  const cap = numberOf(operator, 'softcap', 0);
   if (cap !== 0) steps.push({ kind: 'cap', by: cap });
   steps.push(...shown(1));
-  const mask = view.inputs[3];
+  const mask = operator.inputs[3];
   if (mask?.dtype === 'bool') steps.push({ kind: 'keep', name: addMask(write, 3, axes, 0) });
   else if (mask) {
     const added = addMask(write, 3, axes, Number.NEGATIVE_INFINITY);
@@ -86,12 +86,12 @@ function stepsOf(
   }
   const { t } = axes;
   const positions = (axis: number) => write.positions([query, t.size], axis);
-  if (numberOf(view, 'is_causal', 0) !== 0) {
+  if (numberOf(operator, 'is_causal', 0) !== 0) {
     const rows = positions(0);
     const behind = past === 0 ? rows : write.add('Add', [rows, write.scalar('int64', past)]);
     steps.push({ kind: 'keep', name: write.add('GreaterOrEqual', [behind, positions(1)]) });
   }
-  if (view.inputs[6]) {
+  if (operator.inputs[6]) {
     const ends = write.add('Unsqueeze', ['in6'], { axes: [1, 2, 3, 4] });
     steps.push({ kind: 'keep', name: write.add('Less', [positions(1), ends]) });
   }

@@ -26,13 +26,13 @@ interface Parts {
 }
 
 export function plainDeformed(write: OperatorWriter): void {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
   const parts = partsOf(write);
   const { batch, groups, channels, taps, windows, group } = parts;
-  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
-  const { shape: image } = operand(view, IMAGE);
-  const { shape: weights } = operand(view, KERNEL);
+  const raised = (index: number) => write.inType(`in${index}`, operand(operator, index).dtype, type);
+  const { shape: image } = operand(operator, IMAGE);
+  const { shape: weights } = operand(operator, KERNEL);
   const [all = 1, own = 1] = weights;
   const flat = write.add('Reshape', [raised(IMAGE)], {
     shape: [batch, groups, channels, elementCount(image.slice(2))],
@@ -42,27 +42,27 @@ export function plainDeformed(write: OperatorWriter): void {
     .map(({ places, weight }) => at.mul(write.add('GatherElements', [flat, places], { axis: 3 }), weight))
     .reduce((sum, part) => at.add(sum, part));
   const mask = () => write.add('Reshape', [raised(MASK)], { shape: [batch, groups, 1, taps * windows] });
-  const held = view.inputs[MASK] ? at.mul(sampled, mask()) : sampled;
+  const held = operator.inputs[MASK] ? at.mul(sampled, mask()) : sampled;
   const inner = own * taps;
   const columns = write.add('Reshape', [held], { shape: [batch, group, inner, windows] });
   const matrix = write.add('Reshape', [raised(KERNEL)], { shape: [group, all / group, inner] });
-  const { shape } = result(view, 0);
+  const { shape } = result(operator, 0);
   const matmul = write.add('Reshape', [write.add('MatMul', [matrix, columns])], { shape });
   const bias = () => write.add('Unsqueeze', [raised(BIAS)], { axes: [1, 2] });
-  write.makes(0, view.inputs[BIAS] ? write.add('Add', [matmul, bias()]) : matmul, type);
+  write.makes(0, operator.inputs[BIAS] ? write.add('Add', [matmul, bias()]) : matmul, type);
 }
 
 function partsOf(write: OperatorWriter): Parts {
-  const { view } = write;
-  const [batch = 1, all = 1] = operand(view, IMAGE).shape;
-  const [, , ...window] = operand(view, KERNEL).shape;
-  const [group, groups] = [numberOf(view, 'group', 1), numberOf(view, 'offset_group', 1)];
+  const { operator } = write;
+  const [batch = 1, all = 1] = operand(operator, IMAGE).shape;
+  const [, , ...window] = operand(operator, KERNEL).shape;
+  const [group, groups] = [numberOf(operator, 'group', 1), numberOf(operator, 'offset_group', 1)];
   return {
     batch,
     groups,
     channels: all / groups,
     taps: elementCount(window),
-    windows: elementCount(result(view, 0).shape.slice(2)),
+    windows: elementCount(result(operator, 0).shape.slice(2)),
     group,
   };
 }
@@ -88,13 +88,13 @@ function cornersOf(write: OperatorWriter, parts: Parts): readonly Corner[] {
 
 /** The position that every place of every window reads: its own position plus the offset. */
 function placesOf(write: OperatorWriter, { batch, groups, taps, windows }: Parts): readonly Along[] {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
-  const { shape } = operand(view, IMAGE);
-  const kernel = operand(view, KERNEL).shape.slice(2);
-  const steps = windowsOf(view, shape, kernel);
+  const { shape } = operand(operator, IMAGE);
+  const kernel = operand(operator, KERNEL).shape.slice(2);
+  const steps = windowsOf(operator, shape, kernel);
   const [height = 1, width = 1] = steps.map(({ output }) => output);
-  const given = write.inType(`in${OFFSETS}`, operand(view, OFFSETS).dtype, type);
+  const given = write.inType(`in${OFFSETS}`, operand(operator, OFFSETS).dtype, type);
   const pairs = write.add('Reshape', [given], { shape: [batch, groups, taps, 2, height, width] });
   return steps.map(({ input, stride, dilation, pads, output }, axis) => {
     const component = write.tensor(constant('int64', [axis], []));

@@ -31,19 +31,19 @@ const REFUSED = [12, 13, 14, 15];
 
 /** `total`: positions that are attended to. */
 export function plainGroupedAttention(write: OperatorWriter, sizes: GroupedSizes, total: number): void {
-  const { view } = write;
+  const { operator } = write;
   refuse(write, sizes, total);
   const axes = axesOf(sizes, total);
   // A whole sequence overwrites what the cache held.
   const isWhole = total === sizes.query;
   const { b, h, g, s, t, e } = axes;
   const type = write.sumType;
-  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
+  const raised = (index: number) => write.inType(`in${index}`, operand(operator, index).dtype, type);
   const own: DimensionAxes = [[b], [s], [h, g, e]];
   const ownKeys: DimensionAxes = [[b], [s], [h, e]];
   const heads: DimensionAxes = [[b], [h, g], [s], [e]];
   const keyHeads: DimensionAxes = [[b], [h], [s], [e]];
-  const [query = '', key = '', value = ''] = view.inputs[KEY]
+  const [query = '', key = '', value = ''] = operator.inputs[KEY]
     ? [QUERY, KEY, VALUE].map(raised)
     : apart(write, raised(QUERY), [own, ownKeys, ownKeys]);
   const before = isWhole ? null : tokensBefore(write, sizes.query);
@@ -55,12 +55,13 @@ export function plainGroupedAttention(write: OperatorWriter, sizes: GroupedSizes
       before === null
         ? name
         : continuedCache(write, { past, own: name, steps, total: cached, before, clearsRest: true });
-    if (view.outputs[index]) write.makes(index, before === null ? behind(write, name, cached - steps) : joined, type);
+    if (operator.outputs[index])
+      write.makes(index, before === null ? behind(write, name, cached - steps) : joined, type);
     return write.rearrange(joined, [[b], [h], [t], [e]], [[b], [h], [], [t], [e]]);
   };
   const queries: DimensionAxes = [[b], [h], [g], [s], [e]];
   const result = writeAttention(write, {
-    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
+    scale: numberOf(operator, 'scale', 0) || 1 / Math.sqrt(sizes.head),
     query: write.rearrange(turn(write.rearrange(query, own, heads)), heads, queries),
     key: held(turn(write.rearrange(key, ownKeys, keyHeads)), 1, PAST_KEY),
     value: held(write.rearrange(value, ownKeys, keyHeads), 2, PAST_VALUE),
@@ -84,17 +85,17 @@ function apart(write: OperatorWriter, name: string, forms: readonly DimensionAxe
   return names;
 }
 
-function refuse({ view }: OperatorWriter, { query }: GroupedSizes, total: number): void {
-  const isWindow = numberOf(view, 'sliding_window_cache', 0) !== 0;
-  const isHeld = total === query || [PAST_KEY, PAST_VALUE].every((index) => view.inputs[index]);
-  const isPlain = REFUSED.every((index) => !view.inputs[index]) && !view.outputs[3] && !isWindow && isHeld;
+function refuse({ operator }: OperatorWriter, { query }: GroupedSizes, total: number): void {
+  const isWindow = numberOf(operator, 'sliding_window_cache', 0) !== 0;
+  const isHeld = total === query || [PAST_KEY, PAST_VALUE].every((index) => operator.inputs[index]);
+  const isPlain = REFUSED.every((index) => !operator.inputs[index]) && !operator.outputs[3] && !isWindow && isHeld;
   if (isPlain) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (its cache is quantised, or of one window; it ` +
+    `${operator.op} ${operator.name}: this form of it has no gradient (its cache is quantised, or of one window; it ` +
       'normalises queries or shows its scores; or its tables of angles are trained)',
-    { node: view.name },
+    { node: operator.name },
     'Train over whole sequences, without a cache.',
   );
 }
@@ -113,12 +114,12 @@ function axesOf({ batch, query, heads, keyHeads, head, cached }: GroupedSizes, t
 
 /** Returns a function that applies the rotary embedding of the positions to heads. */
 function rotation(write: OperatorWriter, { head, query }: GroupedSizes, before: string | null) {
-  const { view, sumType: type } = write;
-  const table = view.inputs[COSINE];
-  if (numberOf(view, 'do_rotary', 0) === 0 || !table) return (name: string) => name;
-  const angles = [COSINE, SINE].map((index) => write.inType(`in${index}`, operand(view, index).dtype, type));
+  const { operator, sumType: type } = write;
+  const table = operator.inputs[COSINE];
+  if (numberOf(operator, 'do_rotary', 0) === 0 || !table) return (name: string) => name;
+  const angles = [COSINE, SINE].map((index) => write.inType(`in${index}`, operand(operator, index).dtype, type));
   const places = positionsOf(write, query, before);
-  const interleaved = numberOf(view, 'rotary_interleaved', 0);
+  const interleaved = numberOf(operator, 'rotary_interleaved', 0);
   const rotatedWidth = 2 * (table.shape[1] ?? 1);
   return (name: string) => {
     const features = (start: number, end: number) =>
@@ -135,7 +136,7 @@ function rotation(write: OperatorWriter, { head, query }: GroupedSizes, before: 
  * which is all that the operator reads of those given.
  */
 function positionsOf(write: OperatorWriter, query: number, before: string | null): string {
-  const own = write.view.inputs[POSITIONS];
+  const own = write.operator.inputs[POSITIONS];
   if (own) {
     const given = write.inType(`in${POSITIONS}`, own.dtype, 'int64');
     if (before !== null) return given;
@@ -159,12 +160,12 @@ function stepsOf(
   axes: AttentionAxes,
   before: string | null,
 ): readonly ScoreStep[] {
-  const { view } = write;
+  const { operator } = write;
   const { t } = axes;
   const steps: ScoreStep[] = [];
-  const cap = numberOf(view, 'softcap', 0);
+  const cap = numberOf(operator, 'softcap', 0);
   if (cap !== 0) steps.push({ kind: 'cap', by: cap });
-  const bias = view.inputs[BIAS];
+  const bias = operator.inputs[BIAS];
   if (bias) {
     const name = write.inType(addMask(write, BIAS, axes, 0), bias.dtype, write.sumType);
     steps.push({ kind: 'add', name });
@@ -180,7 +181,7 @@ function stepsOf(
     const ends = perSequence(write.cast(`in${LAST}`, 'int64'));
     keep(write.add('GreaterOrEqual', [ends, columns]));
   }
-  const window = numberOf(view, 'local_window_size', -1);
+  const window = numberOf(operator, 'local_window_size', -1);
   if (window < 0) return steps;
   const oldest = write.add('Sub', [rows, write.scalar('int64', window)]);
   keep(write.add('Less', [oldest, columns]));
@@ -189,9 +190,9 @@ function stepsOf(
 
 /** An attention sink: a score that takes its share of the probabilities and has no value; trained per head, or zero. */
 function sinkOf(write: OperatorWriter, { h, g }: AttentionAxes): string | null {
-  const { view } = write;
-  const given = view.inputs[SINK];
+  const { operator } = write;
+  const given = operator.inputs[SINK];
   if (given)
     return write.rearrange(write.inType(`in${SINK}`, given.dtype, write.sumType), [[h, g]], [[h], [g], [], []]);
-  return numberOf(view, 'smooth_softmax', 0) > 0 ? write.scalar(write.sumType, 0) : null;
+  return numberOf(operator, 'smooth_softmax', 0) > 0 ? write.scalar(write.sumType, 0) : null;
 }

@@ -27,7 +27,7 @@ const [QUERY, KEY, VALUE, STATE, DECAY, RATE] = [0, 1, 2, 3, 4, 5];
 const MOST_STEPS = 1024;
 
 export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes): void {
-  const { view } = write;
+  const { operator } = write;
   refuse(write, sizes);
   const type = write.sumType;
   const { batch, positions, heads, keyHeads, head, valueHead } = sizes;
@@ -44,7 +44,7 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
       inner.includes(j) ? only(j) : inner.includes(g) ? only(g) : [],
     ];
     const form: DimensionAxes = [[t], [b], ...heading, ...rest];
-    const raised = write.inType(`in${index}`, operand(view, index).dtype, type);
+    const raised = write.inType(`in${index}`, operand(operator, index).dtype, type);
     const whole = write.rearrange(raised, [[b], [t], inner], form);
     const names = Array.from({ length: positions }, (_, step) => `in${index}_${step}`);
     write.addAll('Split', [whole], names, { axis: 0, split: names.map(() => 1) });
@@ -52,25 +52,25 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
   };
   const withStates = states > 1 ? [h, j] : [h];
   const query = chain(QUERY, groups > 1 ? [h, g, e] : [h, e], [[], [e]]);
-  const isWide = operand(view, KEY).shape[2] === keyHeads * head;
+  const isWide = operand(operator, KEY).shape[2] === keyHeads * head;
   const key = chain(KEY, isWide ? [...withStates, e] : [h, e], [[e], []]);
   const value = chain(VALUE, [...withStates, f], [[], [f]]);
   const perHead = (index: number) => {
-    const width = operand(view, index).shape[2] ?? 1;
+    const width = operand(operator, index).shape[2] ?? 1;
     if (width === keyHeads) return chain(index, withStates, [[], []]);
     return width === 1 ? chain(index, [], [[], []]) : chain(index, [...withStates, e], [[e], []]);
   };
-  const rule = text(view, 'update_rule', 'gated_delta');
+  const rule = text(operator, 'update_rule', 'gated_delta');
   const isDelta = rule.endsWith('delta');
-  const decay = rule.startsWith('gated') && view.inputs[DECAY] ? perHead(DECAY) : null;
-  const rate = isDelta && view.inputs[RATE] ? perHead(RATE) : null;
-  const scale = numberOf(view, 'scale', 0) || 1 / Math.sqrt(head);
+  const decay = rule.startsWith('gated') && operator.inputs[DECAY] ? perHead(DECAY) : null;
+  const rate = isDelta && operator.inputs[RATE] ? perHead(RATE) : null;
+  const scale = numberOf(operator, 'scale', 0) || 1 / Math.sqrt(head);
   const matrix: DimensionAxes = [[b], [h], only(j), [e], [f]];
   const stateForm: DimensionAxes = [[b], [h, ...only(j)], [e], [f]];
   const on = write.on(type);
   const transposed = (name: string) => write.add('Transpose', [name], { perm: [0, 1, 2, 4, 3] });
   const matmul = (left: string, right: string) => write.add('MatMul', [left, right]);
-  const given = view.inputs[STATE];
+  const given = operator.inputs[STATE];
   let state = given
     ? write.rearrange(write.inType(`in${STATE}`, given.dtype, type), stateForm, matrix)
     : write.add('ConstantOfShape', [], { shape: dimensionSizes(matrix), value: constant(type, [0], [1]) });
@@ -85,16 +85,16 @@ export function plainLinearAttention(write: OperatorWriter, sizes: LinearSizes):
   const beside = groups > 1 ? [g] : only(j);
   const joined = write.add('Concat', answers, { axis: 0 });
   write.makes(0, write.rearrange(joined, [[t], [b], [h], beside, [], [f]], [[b], [t], [h, ...beside, f]]), type);
-  if (view.outputs[1]) write.makes(1, write.rearrange(state, matrix, stateForm), type);
+  if (operator.outputs[1]) write.makes(1, write.rearrange(state, matrix, stateForm), type);
 }
 
-function refuse({ view }: OperatorWriter, { positions }: LinearSizes): void {
-  if (numberOf(view, 'state_window', 0) === 0 && positions <= MOST_STEPS) return;
+function refuse({ operator }: OperatorWriter, { positions }: LinearSizes): void {
+  if (numberOf(operator, 'state_window', 0) === 0 && positions <= MOST_STEPS) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (a window of states, or more than ${MOST_STEPS} positions)`,
-    { node: view.name },
+    `${operator.op} ${operator.name}: this form of it has no gradient (a window of states, or more than ${MOST_STEPS} positions)`,
+    { node: operator.name },
     'Train on shorter sequences, or export the model before it is optimised for inference.',
   );
 }

@@ -38,20 +38,20 @@ export interface SeparatePlaces {
 const [QUERY, KEY, VALUE] = [0, 1, 2] as const;
 
 export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, places: SeparatePlaces): void {
-  const { view } = write;
+  const { operator } = write;
   refuse(write, sizes, places);
   const axes = axesOf(sizes);
   const { b, h, s, t, e, f } = axes;
   const own: RearrangedAxis = { size: sizes.keys };
   const type = write.sumType;
   const biases = biasesOf(write, axes, places.bias);
-  const before = view.inputs[places.pastLength] ? tokensBefore(write, axes, places.pastLength) : null;
+  const before = operator.inputs[places.pastLength] ? tokensBefore(write, axes, places.pastLength) : null;
   const flat = (rows: RearrangedAxis, features: RearrangedAxis): DimensionAxes => [[b], [rows], [h, features]];
   const queries = (features: RearrangedAxis): DimensionAxes => [[b], [h], [], [s], [features]];
   // Keys per head come from an encoder and have their biases already.
-  const isPerHead = operand(view, KEY).shape.length === 4;
+  const isPerHead = operand(operator, KEY).shape.length === 4;
   const biased = (index: number) => {
-    const name = write.inType(`in${index}`, operand(view, index).dtype, type);
+    const name = write.inType(`in${index}`, operand(operator, index).dtype, type);
     const added = index === QUERY || !isPerHead ? biases[index] : undefined;
     return added === undefined ? name : write.add('Add', [name, added]);
   };
@@ -59,7 +59,7 @@ export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, pla
   const asKeys = (index: 1 | 2, features: RearrangedAxis) => {
     const now: DimensionAxes = [[b], [h], [own], [features]];
     const past = places.past + index - 1;
-    const held = view.inputs[past];
+    const held = operator.inputs[past];
     let name = write.rearrange(biased(index), isPerHead ? now : flat(own, features), now);
     if (before !== null)
       name = continuedCache(write, { past, own: name, steps: sizes.keys, total: sizes.total, before });
@@ -68,7 +68,7 @@ export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, pla
     return write.rearrange(name, [[b], [h], [t], [features]], [[b], [h], [], [t], [features]]);
   };
   const result = writeAttention(write, {
-    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
+    scale: numberOf(operator, 'scale', 0) || 1 / Math.sqrt(sizes.head),
     query: write.rearrange(biased(QUERY), flat(s, e), queries(e)),
     key: asKeys(KEY, e),
     value: asKeys(VALUE, f),
@@ -78,18 +78,18 @@ export function plainMultiHead(write: OperatorWriter, sizes: MultiHeadSizes, pla
 }
 
 /** Refuses forms that only other devices have kernels for, and those whose positions are known only at run time. */
-function refuse({ view }: OperatorWriter, { packing }: MultiHeadSizes, places: SeparatePlaces): void {
-  const isLate = Boolean(view.inputs[places.pastLength]);
-  const isShared = numberOf(view, 'past_present_share_buffer', 0) !== 0;
+function refuse({ operator }: OperatorWriter, { packing }: MultiHeadSizes, places: SeparatePlaces): void {
+  const isLate = Boolean(operator.inputs[places.pastLength]);
+  const isShared = numberOf(operator, 'past_present_share_buffer', 0) !== 0;
   // ONNX Runtime's MultiHeadAttention on a CPU writes nothing into a buffer that is passed to it.
-  const isHeld = isLate ? isShared && !view.outputs[3] : !isShared;
-  if (packing === 'none' && isHeld && !view.inputs[places.indirection]) return;
+  const isHeld = isLate ? isShared && !operator.outputs[3] : !isShared;
+  if (packing === 'none' && isHeld && !operator.inputs[places.indirection]) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (queries, keys and values in one tensor, beams, ` +
+    `${operator.op} ${operator.name}: this form of it has no gradient (queries, keys and values in one tensor, beams, ` +
       'scores that are shown, or a buffer for the past that is not shared)',
-    { node: view.name },
+    { node: operator.name },
     'Export the model before it is optimised for inference.',
   );
 }
@@ -116,7 +116,7 @@ function axesOf(sizes: MultiHeadSizes): AttentionAxes {
 
 /** Biases of queries, keys and values, split from one tensor. */
 function biasesOf(write: OperatorWriter, { h, e, f }: AttentionAxes, index: number): readonly string[] {
-  const type = write.view.inputs[index];
+  const type = write.operator.inputs[index];
   if (!type) return [];
   const raised = write.inType(`in${index}`, type.dtype, write.sumType);
   const names = ['query_bias', 'key_bias', 'value_bias'];

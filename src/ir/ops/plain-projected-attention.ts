@@ -22,16 +22,16 @@ interface ProjectedSizes {
 const [INPUT, WEIGHTS, BIAS, MASK, PAST, SCORES, PAST_LENGTH] = [0, 1, 2, 3, 4, 5, 6];
 
 export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedSizes): void {
-  const { view } = write;
+  const { operator } = write;
   refuse(write);
   const type = write.sumType;
   const axes = axesOf(sizes);
   const { b, h, s, t, e, f } = axes;
-  const raised = (index: number) => write.inType(`in${index}`, operand(view, index).dtype, type);
+  const raised = (index: number) => write.inType(`in${index}`, operand(operator, index).dtype, type);
   const matmul = write.add('MatMul', [raised(INPUT), raised(WEIGHTS)]);
-  const joined = view.inputs[BIAS] ? write.add('Add', [matmul, raised(BIAS)]) : matmul;
+  const joined = operator.inputs[BIAS] ? write.add('Add', [matmul, raised(BIAS)]) : matmul;
   const [query = '', ...own] = partsOf(write, axes, joined);
-  const past = view.inputs[PAST] ? halves(write, raised(PAST)) : null;
+  const past = operator.inputs[PAST] ? halves(write, raised(PAST)) : null;
   const before: RearrangedAxis = { size: sizes.total - sizes.query };
   /** Keys or values, past ones before those of this call. */
   const keys = [e, f].map((last, index) => {
@@ -42,12 +42,12 @@ export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedS
   });
   const all = (last: RearrangedAxis): DimensionAxes => [[b], [h], [t], [last]];
   const [key, value] = keys.map(({ last, name }) => write.rearrange(name, all(last), [[b], [h], [], [t], [last]]));
-  if (view.outputs[1]) {
+  if (operator.outputs[1]) {
     const shown = keys.map(({ last, name }) => write.rearrange(name, all(last), [[], [b], [h], [t], [last]]));
     write.makes(1, write.add('Concat', shown, { axis: 0 }), type);
   }
   const result = writeAttention(write, {
-    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
+    scale: numberOf(operator, 'scale', 0) || 1 / Math.sqrt(sizes.head),
     query: write.rearrange(query, [[b], [h], [s], [e]], [[b], [h], [], [s], [e]]),
     key: key ?? '',
     value: value ?? '',
@@ -57,16 +57,16 @@ export function plainProjectedAttention(write: OperatorWriter, sizes: ProjectedS
 }
 
 /** Refuses what ONNX Runtime has no kernel for on a CPU. */
-function refuse({ view }: OperatorWriter): void {
-  const isPlainMask = (view.inputs[MASK]?.shape.length ?? 0) < 4;
-  const isLate = Boolean(view.inputs[PAST_LENGTH]) || numberOf(view, 'past_present_share_buffer', 0) !== 0;
-  if (isPlainMask && !isLate && numberOf(view, 'do_rotary', 0) === 0) return;
+function refuse({ operator }: OperatorWriter): void {
+  const isPlainMask = (operator.inputs[MASK]?.shape.length ?? 0) < 4;
+  const isLate = Boolean(operator.inputs[PAST_LENGTH]) || numberOf(operator, 'past_present_share_buffer', 0) !== 0;
+  if (isPlainMask && !isLate && numberOf(operator, 'do_rotary', 0) === 0) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (a mask of four dimensions, a rotation inside, or a ` +
+    `${operator.op} ${operator.name}: this form of it has no gradient (a mask of four dimensions, a rotation inside, or a ` +
       'buffer for the past)',
-    { node: view.name },
+    { node: operator.name },
     'Export the model before it is optimised for inference.',
   );
 }

@@ -17,18 +17,18 @@ import { alignedAxis, type SampledAxis } from './region-samples.js';
 const [IMAGE, OWNERS] = [0, 2];
 
 export function plainRoiAlign(write: OperatorWriter): void {
-  const { view } = write;
+  const { operator } = write;
   const [rows, columns] = [alignedAxis(write, 2), alignedAxis(write, 3)];
-  if (text(view, 'mode', 'avg') === 'avg') {
+  if (text(operator, 'mode', 'avg') === 'avg') {
     plainMeans(write, rows, columns);
     return;
   }
-  if (numberOf(view, 'sampling_ratio', 0) <= 0)
+  if (numberOf(operator, 'sampling_ratio', 0) <= 0)
     throw new AutoparError(
       'no-gradient',
       'input',
-      `${view.op} ${view.name}: mode max with a sample count that depends on the region has no gradient`,
-      { node: view.name },
+      `${operator.op} ${operator.name}: mode max with a sample count that depends on the region has no gradient`,
+      { node: operator.name },
       'Export the model with a sampling_ratio, or with mode avg.',
     );
   plainLargest(write, rows, columns);
@@ -40,7 +40,7 @@ export function plainMeans(write: OperatorWriter, rows: SampledAxis, columns: Sa
   const spread = (name: string, place: number) => write.add('Unsqueeze', [name], { axes: [place] });
   const own = write.add('Unsqueeze', [ownersOf(write)], { axes: [1, 3] });
   const upright = write.add('Mul', [spread(weightsOf(write, rows), 2), own]);
-  const pixels = write.inType(`in${IMAGE}`, operand(write.view, IMAGE).dtype, type);
+  const pixels = write.inType(`in${IMAGE}`, operand(write.operator, IMAGE).dtype, type);
   const across = write.add('Einsum', [upright, pixels], { equation: 'rynh,nchw->rcyw' });
   const level = write.add('Transpose', [weightsOf(write, columns)], { perm: [0, 2, 1] });
   write.makes(0, write.add('MatMul', [across, spread(level, 1)]), type);
@@ -50,7 +50,7 @@ export function plainMeans(write: OperatorWriter, rows: SampledAxis, columns: Sa
 function ownersOf(write: OperatorWriter): string {
   const owner = write.cast(`in${OWNERS}`, 'int64');
   const column = write.add('Unsqueeze', [owner], { axes: [1] });
-  const row = write.positions([1, operand(write.view, IMAGE).shape[0] ?? 1], 1);
+  const row = write.positions([1, operand(write.operator, IMAGE).shape[0] ?? 1], 1);
   return write.cast(write.add('Equal', [column, row]), write.sumType);
 }
 
@@ -72,11 +72,11 @@ interface Sides {
 }
 
 function plainLargest(write: OperatorWriter, rows: SampledAxis, columns: SampledAxis): void {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
-  const { dtype, shape } = operand(view, IMAGE);
+  const { dtype, shape } = operand(operator, IMAGE);
   const [images = 1, channels = 1, height = 1, width = 1] = shape;
-  const [regions = 1, , tall = 1, wide = 1] = result(view, 0).shape;
+  const [regions = 1, , tall = 1, wide = 1] = result(operator, 0).shape;
   const [upright, level] = [sidesOf(write, rows), sidesOf(write, columns)];
   const down = (name: string) => write.add('Unsqueeze', [name], { axes: [2] });
   const across = (name: string) => write.add('Unsqueeze', [name], { axes: [1] });

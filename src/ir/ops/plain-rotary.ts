@@ -10,14 +10,14 @@ import { halves } from './rotary-gradient.js';
 const [COSINE, SINE, POSITIONS] = [1, 2, 3];
 
 export function plainRotary(write: OperatorWriter): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   const flat = shape.length === 3;
-  const heads = flat ? numberOf(view, 'num_heads', 1) : (shape[1] ?? 1);
+  const heads = flat ? numberOf(operator, 'num_heads', 1) : (shape[1] ?? 1);
   const { names, axes } = halves(write, 'in0', COSINE, heads);
   const [[x1 = '', x2 = ''], angles] = [names, axes[3]?.[0]?.size ?? 1];
   const table = (index: number) => {
-    const rows = view.inputs[POSITIONS] ? write.add('Gather', [`in${index}`, `in${POSITIONS}`]) : `in${index}`;
+    const rows = operator.inputs[POSITIONS] ? write.add('Gather', [`in${index}`, `in${POSITIONS}`]) : `in${index}`;
     return write.add('Unsqueeze', [rows], { axes: [1] });
   };
   const [cosine, sine] = [table(COSINE), table(SINE)];
@@ -26,7 +26,7 @@ export function plainRotary(write: OperatorWriter): void {
     write.add('Sub', [product(x1, cosine), product(x2, sine)]),
     write.add('Add', [product(x1, sine), product(x2, cosine)]),
   ];
-  const axis = numberOf(view, 'interleaved', 0) !== 0 ? 4 : 3;
+  const axis = numberOf(operator, 'interleaved', 0) !== 0 ? 4 : 3;
   const pairs = rotated.map((half) => write.add('Unsqueeze', [half], { axes: [axis] }));
   const [batch = 1] = shape;
   const length = shape[flat ? 1 : 2] ?? 1;

@@ -19,8 +19,10 @@ export function averagePoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const images = imagesOf(write);
   const pooled = images.pooled(write, 'grad0');
-  const counts = images.windows.map((window) => countsOf(window, numberOf(write.view, 'count_include_pad', 0) !== 0));
-  const { dtype } = operand(write.view, 0);
+  const counts = images.windows.map((window) =>
+    countsOf(window, numberOf(write.operator, 'count_include_pad', 0) !== 0),
+  );
+  const { dtype } = operand(write.operator, 0);
   let uniform = 1;
   let scaled = pooled;
   for (const [index, list] of counts.entries()) {
@@ -53,7 +55,7 @@ export function lpPoolGradient(write: OperatorGradient): void {
 export function globalLpPoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
   const product = write.add('Mul', [powerDerivative(write), normGradient(write)]);
-  write.become(0, product, operand(write.view, 0).dtype);
+  write.become(0, product, operand(write.operator, 0).dtype);
 }
 
 /** The first of the largest elements of a window gets the whole gradient, as in PyTorch. */
@@ -81,7 +83,7 @@ export function maxPoolGradient(write: OperatorGradient): void {
   const { windows } = images;
   const kernel = windows.map((window) => window.kernel);
   const taps = elementCount(kernel);
-  const { dtype } = operand(write.view, 0);
+  const { dtype } = operand(write.operator, 0);
   const apart = write.tensor(constant(FINE, identityOf(taps), [taps, 1, ...kernel]));
   const { pads = [], output_padding: behind, ...attributes } = layingBack(windows);
   const around = windows.flatMap((window) => window.pads);
@@ -115,7 +117,7 @@ const FINE = 'float32';
 /** All positions have the same weight. */
 export function globalAveragePoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
-  const { dtype, shape } = operand(write.view, 0);
+  const { dtype, shape } = operand(write.operator, 0);
   const share = write.scalar(dtype, 1 / elementCount(shape.slice(2)));
   const scaled = write.add('Mul', ['grad0', share]);
   write.add('Expand', [scaled], { shape }, 'd0');
@@ -124,7 +126,7 @@ export function globalAveragePoolGradient(write: OperatorGradient): void {
 /** Equal largest elements share the gradient, as in PyTorch's amax: this needs no order of positions, which may be sharded. */
 export function globalMaxPoolGradient(write: OperatorGradient): void {
   if (!write.wants(0)) return;
-  const { dtype, shape } = operand(write.view, 0);
+  const { dtype, shape } = operand(write.operator, 0);
   const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
   const type = write.sumType;
   const isLargest = write.cast(write.add('Equal', ['in0', 'out0']), type);
@@ -149,11 +151,11 @@ interface Images {
 }
 
 function imagesOf(write: OperatorGradient): Images {
-  const { view } = write;
-  const { shape, dtype } = operand(view, 0);
-  const [n, c, ...ys] = plainAxes(result(view, 0).shape);
+  const { operator } = write;
+  const { shape, dtype } = operand(operator, 0);
+  const [n, c, ...ys] = plainAxes(result(operator, 0).shape);
   const rows = [n, c].flatMap((axis) => axis ?? []);
-  const windows = windowsOf(view, shape, neededIntegers(view, 'kernel_shape'));
+  const windows = windowsOf(operator, shape, neededIntegers(operator, 'kernel_shape'));
   const places = windows.map((window, index) => {
     const y: RearrangedAxis = ys[index] ?? { size: window.output };
     const [name, ...others] = write.rule.outputs[0]?.[index + 2] ?? [];
@@ -189,7 +191,7 @@ function layBack(write: OperatorGradient, { windows, large, isParted }: Images, 
   const kernel = windows.map((window) => window.kernel);
   const volume = Array.from({ length: elementCount(kernel) }, () => 1);
   const ones = write.tensor(constant(FINE, volume, [1, 1, ...kernel]));
-  const { dtype } = operand(write.view, 0);
+  const { dtype } = operand(write.operator, 0);
   const fine = write.inType(pooled, dtype, FINE);
   const laid = write.add('ConvTranspose', [fine, ones], layingBack(windows));
   return write.inType(laid, FINE, dtype);
@@ -210,8 +212,8 @@ function countsOf(
 
 /** g · y^(1−p), zero where y is; of the result's shape. */
 function normGradient(write: OperatorGradient): string {
-  const p = numberOf(write.view, 'p', 2);
-  const at = write.on(operand(write.view, 0).dtype);
+  const p = numberOf(write.operator, 'p', 2);
+  const at = write.on(operand(write.operator, 0).dtype);
   if (p === 1) return 'grad0';
   const divisor = p === 2 ? 'out0' : at.of('Pow', 'out0', p - 1);
   return at.where(at.of('Equal', 'out0', 0), 0, at.div('grad0', divisor));
@@ -219,7 +221,7 @@ function normGradient(write: OperatorGradient): string {
 
 /** |x|^(p−1) sign x, of the operand's shape. */
 function powerDerivative(write: OperatorGradient): string {
-  const p = numberOf(write.view, 'p', 2);
+  const p = numberOf(write.operator, 'p', 2);
   if (p === 2) return 'in0';
   const sign = write.add('Sign', ['in0']);
   if (p === 1) return sign;

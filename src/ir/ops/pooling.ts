@@ -4,7 +4,7 @@
  */
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
@@ -29,20 +29,20 @@ export const poolingEntries: readonly OperatorEntry[] = [
         op,
         family: 'convolution',
         precision: 'follow',
-        infer: (view) => {
-          const { dtype, shape } = ofRank(view, 0, 3, true);
-          const pooled = [...shape.slice(0, 2), ...windows(view).map(({ output }) => output)];
+        infer: (operator) => {
+          const { dtype, shape } = ofRank(operator, 0, 3, true);
+          const pooled = [...shape.slice(0, 2), ...windows(operator).map(({ output }) => output)];
           return [
             { dtype, shape: pooled },
             { dtype: 'int64' as const, shape: pooled },
-          ].slice(0, view.outputCount);
+          ].slice(0, operator.outputCount);
         },
         rule: poolingRule,
         linear: () => (op === 'AveragePool' ? [[0]] : []),
-        bordered: (view, cut) => withoutPads(view, windows(view), cut),
+        bordered: (operator, cut) => withoutPads(operator, windows(operator), cut),
         ...(op === 'MaxPool' ? { indexed: placesOnShard } : {}),
-        work: (view) => ({
-          flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
+        work: (operator) => ({
+          flops: elementCount(result(operator, 0).shape) * elementCount(neededIntegers(operator, 'kernel_shape')),
         }),
         note:
           'Positions inside a window are not sharded, nor are positions of means that exclude padding; with the indices of ' +
@@ -56,39 +56,41 @@ export const poolingEntries: readonly OperatorEntry[] = [
   { ...differentiable(globalEntry('GlobalLpPool', '%', globalNorm), globalLpPoolGradient), until: 21 },
 ];
 
-function windows(view: OperatorView): readonly SpatialWindow[] {
-  return windowsOf(view, operand(view, 0).shape, neededIntegers(view, 'kernel_shape'));
+function windows(operator: Operator): readonly SpatialWindow[] {
+  return windowsOf(operator, operand(operator, 0).shape, neededIntegers(operator, 'kernel_shape'));
 }
 
-function poolingRule(view: OperatorView): string | FactorRule {
-  const names = spatialNames(windows(view), fillOf(view));
+function poolingRule(operator: Operator): string | FactorRule {
+  const names = spatialNames(windows(operator), fillOf(operator));
   // Places of maxima count through the whole tensor, samples and channels included: a shard of samples adds its offset.
-  if (view.outputs[1]) {
+  if (operator.outputs[1]) {
     const image = (prefix: string) =>
-      ['n@', 'c!', ...dimensionNames(operand(view, 0).shape.length - 2, prefix).map((name) => `${name}!`)].join(' ');
+      ['n@', 'c!', ...dimensionNames(operand(operator, 0).shape.length - 2, prefix).map((name) => `${name}!`)].join(
+        ' ',
+      );
     return `${image('x')} -> ${image('y')}, ${image('y')}`;
   }
-  return bindRule(`n c ${names.input.join(' ')} -> n c ${names.output.join(' ')}`, view, {}, names.windows);
+  return bindRule(`n c ${names.input.join(' ')} -> n c ${names.output.join(' ')}`, operator, {}, names.windows);
 }
 
 /** The value of padding; null if padding is not counted, so that windows at the edge are divided by fewer elements. */
-function fillOf(view: OperatorView): number | null {
-  if (view.op === 'MaxPool') return Number.NEGATIVE_INFINITY;
-  if (view.op !== 'AveragePool') return 0;
-  const counts = numberOf(view, 'count_include_pad', 0) !== 0;
+function fillOf(operator: Operator): number | null {
+  if (operator.op === 'MaxPool') return Number.NEGATIVE_INFINITY;
+  if (operator.op !== 'AveragePool') return 0;
+  const counts = numberOf(operator, 'count_include_pad', 0) !== 0;
   const inside = ({ input, output, stride, kernel, dilation, pads: [before, after] }: SpatialWindow) => {
     const last = (output - 1) * stride + dilation * (kernel - 1) - before;
     return counts ? last < input + after : before === 0 && last < input;
   };
-  return windows(view).every(inside) ? 0 : null;
+  return windows(operator).every(inside) ? 0 : null;
 }
 
 /** Places in a shard count from its first image: the offset is added. */
-function placesOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+function placesOnShard(operator: Operator, offsets: Readonly<Record<string, string>>): Expansion {
   const write = new ExpansionWriter();
-  const { shape } = operand(view, 0);
+  const { shape } = operand(operator, 0);
   const dims = ['n', 'c', ...dimensionNames(shape.length - 2, 'y')].map((name) => [name]);
-  write.addAll('MaxPool', ['in0'], ['out0', 'local'], [dims, dims], view.attributes);
+  write.addAll('MaxPool', ['in0'], ['out0', 'local'], [dims, dims], operator.attributes);
   const before = write.add('Mul', [offsets['n'] ?? '', write.scalar('int64', elementCount(shape.slice(1)))], [[]]);
   write.add('Add', ['local', before], dims, {}, 'out1');
   return write.finish();
@@ -97,18 +99,18 @@ function placesOnShard(view: OperatorView, offsets: Readonly<Record<string, stri
 function globalEntry(
   op: string,
   mark: string,
-  expansion?: (view: OperatorView) => Expansion,
+  expansion?: (operator: Operator) => Expansion,
   linear: readonly (readonly number[])[] = [],
 ): OperatorEntry {
   return entry({
     op,
     family: 'reduction',
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 2, true);
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 2, true);
       return [{ dtype, shape: shape.map((size, axis) => (axis < 2 ? size : 1)) }];
     },
-    rule: (view) => {
-      const spatial = dimensionNames(operand(view, 0).shape.length - 2, 's');
+    rule: (operator) => {
+      const spatial = dimensionNames(operand(operator, 0).shape.length - 2, 's');
       return `n c ${spatial.map((name) => `${name}${mark}`).join(' ')} -> n c ${spatial.map(() => '1').join(' ')}`;
     },
     linear: () => linear,
@@ -117,9 +119,9 @@ function globalEntry(
   });
 }
 
-function globalMean(view: OperatorView): Expansion {
+function globalMean(operator: Operator): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, shape } = operand(view, 0);
+  const { dtype, shape } = operand(operator, 0);
   const type = summationType(dtype);
   const whole = [['n'], ['c'], ...dimensionNames(shape.length - 2, 's').map((name) => [name])];
   const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
@@ -132,13 +134,13 @@ function globalMean(view: OperatorView): Expansion {
 }
 
 /** (Σ |x|^p)^(1/p); p is 2 by default. */
-function globalNorm(view: OperatorView): Expansion {
+function globalNorm(operator: Operator): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, shape } = operand(view, 0);
+  const { dtype, shape } = operand(operator, 0);
   const whole = [['n'], ['c'], ...dimensionNames(shape.length - 2, 's').map((name) => [name])];
   const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
   const reduced = reducedDimensions(whole, axes);
-  const p = numberOf(view, 'p', 2);
+  const p = numberOf(operator, 'p', 2);
   const powers = write.add('Pow', [write.add('Abs', ['in0'], whole), write.scalar(dtype, p)], whole);
   const sum = write.add('ReduceSum', [powers], reduced, { axes, keepdims: 1 });
   write.add('Pow', [sum, write.scalar(dtype, 1 / p)], reduced, {}, 'out0');

@@ -5,7 +5,7 @@
 import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView, Work } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { matmulWork, productType } from './contraction.js';
 import { resizeGroups } from './convolution.js';
@@ -32,10 +32,10 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       op: 'QuantizeLinear',
       family: 'elementwise',
       role: 'quantise',
-      infer: (view) => [
+      infer: (operator) => [
         {
-          shape: operand(view, 0).shape,
-          dtype: view.inputs[2]?.dtype ?? dtypeAttribute(view, 'output_dtype', 'uint8'),
+          shape: operand(operator, 0).shape,
+          dtype: operator.inputs[2]?.dtype ?? dtypeAttribute(operator, 'output_dtype', 'uint8'),
         },
       ],
       rule: scaledRule,
@@ -46,8 +46,11 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       op: 'DequantizeLinear',
       family: 'elementwise',
       role: 'dequantise',
-      infer: (view) => [
-        { shape: operand(view, 0).shape, dtype: dtypeAttribute(view, 'output_dtype', operand(view, 1).dtype) },
+      infer: (operator) => [
+        {
+          shape: operand(operator, 0).shape,
+          dtype: dtypeAttribute(operator, 'output_dtype', operand(operator, 1).dtype),
+        },
       ],
       rule: scaledRule,
       work: perElement(2),
@@ -56,13 +59,13 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'DynamicQuantizeLinear',
       family: 'other',
-      infer: (view) => {
+      infer: (operator) => {
         const bytes: DType = 'uint8';
         return [
-          { dtype: bytes, shape: operand(view, 0).shape },
+          { dtype: bytes, shape: operand(operator, 0).shape },
           { dtype: 'float32' as const, shape: [] },
           { dtype: bytes, shape: [] },
-        ].slice(0, view.outputCount);
+        ].slice(0, operator.outputCount);
       },
       rule: '*a% -> *a%, , ',
       expansion: dynamicExpansion,
@@ -71,18 +74,18 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'MatMulInteger',
       family: 'contraction',
-      infer: (view) => [productType(view, 1, 'int32')],
-      rule: (view) => `*b m k+, *b k+ n, ${scaleText(view, 2, 'm')}, ${scaleText(view, 3, 'n')} -> *b m n`,
+      infer: (operator) => [productType(operator, 1, 'int32')],
+      rule: (operator) => `*b m k+, *b k+ n, ${scaleText(operator, 2, 'm')}, ${scaleText(operator, 3, 'n')} -> *b m n`,
       work: matmulWork,
     }),
     entry({
       op: 'QLinearMatMul',
       family: 'contraction',
       precision: 'full',
-      infer: (view) => [productType(view, 3, operand(view, 7).dtype)],
-      rule: (view) => {
+      infer: (operator) => [productType(operator, 3, operand(operator, 7).dtype)],
+      rule: (operator) => {
         const scales = (first: number, name: string) =>
-          `${scaleText(view, first, name)}, ${scaleText(view, first + 1, name)}`;
+          `${scaleText(operator, first, name)}, ${scaleText(operator, first + 1, name)}`;
         return `*b m k!, ${scales(1, 'm')}, *b k! n, ${scales(4, 'n')}, ${scales(6, 'm')} -> *b m n`;
       },
       work: matmulWork,
@@ -91,16 +94,16 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'ConvInteger',
       family: 'convolution',
-      infer: (view) => [{ dtype: 'int32', shape: convolvedShape(view, 1) }],
-      rule: (view) => {
-        const { image, kernel, channels, output } = convolutionRuleTexts(view, 1, '+');
+      infer: (operator) => [{ dtype: 'int32', shape: convolvedShape(operator, 1) }],
+      rule: (operator) => {
+        const { image, kernel, channels, output } = convolutionRuleTexts(operator, 1, '+');
         return bound(
-          view,
-          `${image}, ${kernel}, ${scaleText(view, 2, '1')}, ${scaleText(view, 3, channels)} -> ${output}`,
+          operator,
+          `${image}, ${kernel}, ${scaleText(operator, 2, '1')}, ${scaleText(operator, 3, channels)} -> ${output}`,
         );
       },
       resize: resizeGroups,
-      work: (view) => convolutionWork(view, 1),
+      work: (operator) => convolutionWork(operator, 1),
       parameterInputs: [1],
       note: 'Positions are not sharded if windows overlap or reach into padding.',
     }),
@@ -108,16 +111,19 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
       op: 'QLinearConv',
       family: 'convolution',
       precision: 'full',
-      infer: (view) => [{ dtype: operand(view, 7).dtype, shape: convolvedShape(view, 3) }],
-      rule: (view) => {
-        const { image, kernel, channels, output } = convolutionRuleTexts(view, 3, '!');
-        const tensorScales = `${scaleText(view, 1, '1')}, ${scaleText(view, 2, '1')}`;
-        const channelScales = `${scaleText(view, 4, channels)}, ${scaleText(view, 5, channels)}`;
-        const last = `${scaleText(view, 6, '1')}, ${scaleText(view, 7, '1')}`;
-        return bound(view, `${image}, ${tensorScales}, ${kernel}, ${channelScales}, ${last}, ${channels} -> ${output}`);
+      infer: (operator) => [{ dtype: operand(operator, 7).dtype, shape: convolvedShape(operator, 3) }],
+      rule: (operator) => {
+        const { image, kernel, channels, output } = convolutionRuleTexts(operator, 3, '!');
+        const tensorScales = `${scaleText(operator, 1, '1')}, ${scaleText(operator, 2, '1')}`;
+        const channelScales = `${scaleText(operator, 4, channels)}, ${scaleText(operator, 5, channels)}`;
+        const last = `${scaleText(operator, 6, '1')}, ${scaleText(operator, 7, '1')}`;
+        return bound(
+          operator,
+          `${image}, ${tensorScales}, ${kernel}, ${channelScales}, ${last}, ${channels} -> ${output}`,
+        );
       },
       resize: resizeGroups,
-      work: (view) => convolutionWork(view, 3),
+      work: (operator) => convolutionWork(operator, 3),
       parameterInputs: [3, 8],
       note: 'Input channels are not sharded: sums are rounded to the quantised type immediately. Positions as in Conv.',
     }),
@@ -126,9 +132,9 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
 );
 
 /** Scale and zero point from the largest and smallest value of the whole tensor, zero among them; then the plain form. */
-function dynamicExpansion(view: OperatorView): Expansion {
+function dynamicExpansion(operator: Operator): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, shape } = operand(view, 0);
+  const { dtype, shape } = operand(operator, 0);
   const dims = dimensionNames(shape.length).map((name) => [name]);
   const all = { axes: shape.map((_, axis) => axis), keepdims: 0 };
   const number = (value: number) => write.scalar(dtype, value);
@@ -146,34 +152,34 @@ function dynamicExpansion(view: OperatorView): Expansion {
 }
 
 /** Shape of a convolution's result; `kernel` is the operand that holds the kernel. */
-function convolvedShape(view: OperatorView, kernel: number): readonly number[] {
-  const image = imageShape(view);
-  const w = ofRank(view, kernel, ofRank(view, 0, 3, true).shape.length);
+function convolvedShape(operator: Operator, kernel: number): readonly number[] {
+  const image = imageShape(operator);
+  const w = ofRank(operator, kernel, ofRank(operator, 0, 3, true).shape.length);
   const [n = 1, c = 1] = image;
   const [m = 1, own = 1] = w.shape;
-  if (own * numberOf(view, 'group', 1) !== c) throw mismatch(view, `the kernel does not fit ${c} channels`);
-  const positions = windowsOf(view, image, w.shape.slice(2)).map(({ output }) => output);
-  return channelsLast(view) ? [n, ...positions, m] : [n, m, ...positions];
+  if (own * numberOf(operator, 'group', 1) !== c) throw mismatch(operator, `the kernel does not fit ${c} channels`);
+  const positions = windowsOf(operator, image, w.shape.slice(2)).map(({ output }) => output);
+  return channelsLast(operator) ? [n, ...positions, m] : [n, m, ...positions];
 }
 
 /** ONNX Runtime's own form may have channels last. */
-export function channelsLast(view: OperatorView): boolean {
-  return numberOf(view, 'channels_last', 0) !== 0;
+export function channelsLast(operator: Operator): boolean {
+  return numberOf(operator, 'channels_last', 0) !== 0;
 }
 
 /** Sizes of the image: samples, channels, positions. */
-function imageShape(view: OperatorView): readonly number[] {
-  const { shape } = operand(view, 0);
-  return channelsLast(view) ? [shape[0] ?? 1, shape.at(-1) ?? 1, ...shape.slice(1, -1)] : shape;
+function imageShape(operator: Operator): readonly number[] {
+  const { shape } = operand(operator, 0);
+  return channelsLast(operator) ? [shape[0] ?? 1, shape.at(-1) ?? 1, ...shape.slice(1, -1)] : shape;
 }
 
 /** Rule texts of a convolution's operands; `mark` is the kind of the input channels. */
-function convolutionRuleTexts(view: OperatorView, kernel: number, mark: string) {
-  const names = spatialNames(windowsOf(view, imageShape(view), operand(view, kernel).shape.slice(2)));
-  const grouped = numberOf(view, 'group', 1) > 1;
+function convolutionRuleTexts(operator: Operator, kernel: number, mark: string) {
+  const names = spatialNames(windowsOf(operator, imageShape(operator), operand(operator, kernel).shape.slice(2)));
+  const grouped = numberOf(operator, 'group', 1) > 1;
   const channels = grouped ? '(g co)' : 'co';
   const image = (own: string, positions: readonly string[]) =>
-    (channelsLast(view) ? ['n', ...positions, own] : ['n', own, ...positions]).join(' ');
+    (channelsLast(operator) ? ['n', ...positions, own] : ['n', own, ...positions]).join(' ');
   return {
     image: image(grouped ? `(g ci${mark})` : `ci${mark}`, names.input),
     kernel: `${channels} ci${mark} ${names.kernel.join(' ')}`,
@@ -182,28 +188,30 @@ function convolutionRuleTexts(view: OperatorView, kernel: number, mark: string) 
   };
 }
 
-function bound(view: OperatorView, text: string): FactorRule {
-  const group = numberOf(view, 'group', 1);
-  return bindRule(text, view, group > 1 ? { g: group } : {});
+function bound(operator: Operator, text: string): FactorRule {
+  const group = numberOf(operator, 'group', 1);
+  return bindRule(text, operator, group > 1 ? { g: group } : {});
 }
 
-function convolutionWork(view: OperatorView, kernel: number): Work {
-  return { flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, kernel).shape.slice(1)) };
+function convolutionWork(operator: Operator, kernel: number): Work {
+  return {
+    flops: 2 * elementCount(result(operator, 0).shape) * elementCount(operand(operator, kernel).shape.slice(1)),
+  };
 }
 
-function scaledRule(view: OperatorView): string {
-  const { shape } = operand(view, 0);
+function scaledRule(operator: Operator): string {
+  const { shape } = operand(operator, 0);
   const names = dimensionNames(shape.length);
-  const blocked = numberOf(view, 'block_size', 0) !== 0 || operand(view, 1).shape.length > 1;
+  const blocked = numberOf(operator, 'block_size', 0) !== 0 || operand(operator, 1).shape.length > 1;
   if (blocked) return '*a!, *c!, *c! -> *a!';
   // A single scale is for the whole tensor, whatever axis is given.
-  const whole = elementCount(operand(view, 1).shape) === 1;
-  const own = whole ? '1' : (names[axisOf(view, 'axis', shape.length, Math.min(1, shape.length - 1))] ?? '1');
-  return `${names.join(' ')}, ${scaleText(view, 1, own)}, ${scaleText(view, 2, own)} -> ${names.join(' ')}`;
+  const whole = elementCount(operand(operator, 1).shape) === 1;
+  const own = whole ? '1' : (names[axisOf(operator, 'axis', shape.length, Math.min(1, shape.length - 1))] ?? '1');
+  return `${names.join(' ')}, ${scaleText(operator, 1, own)}, ${scaleText(operator, 2, own)} -> ${names.join(' ')}`;
 }
 
 /** A scale or zero point: one for the tensor, or one per position of the dimension `name`. */
-export function scaleText(view: OperatorView, index: number, name: string): string {
-  const shape = view.inputs[index]?.shape ?? [];
+export function scaleText(operator: Operator, index: number, name: string): string {
+  const shape = operator.inputs[index]?.shape ?? [];
   return shape.length === 0 ? '' : elementCount(shape) === 1 ? '1' : name;
 }

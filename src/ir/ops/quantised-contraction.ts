@@ -3,7 +3,7 @@
  * the contracted dimension is sharded: integers are summed exactly, then scaled.
  */
 import type { DimensionFactors } from '../factor-rule.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry } from '../operator.js';
 import { gemmWork, matmulWork, productType } from './contraction.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
@@ -20,7 +20,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [productType(view, 1, 'int32')],
+    infer: (operator) => [productType(operator, 1, 'int32')],
     rule: '*b m k+, *b k+ n -> *b m n',
     linear: () => [[0], [1]],
     work: matmulWork,
@@ -31,19 +31,19 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [productType(view, 1, operand(view, 2).dtype)],
-    rule: (view) => {
-      const scales = `${scaleText(view, 2, '1')}, ${scaleText(view, 3, 'n')}`;
-      const zeros = `${scaleText(view, 4, '1')}, ${scaleText(view, 5, 'n')}`;
+    infer: (operator) => [productType(operator, 1, operand(operator, 2).dtype)],
+    rule: (operator) => {
+      const scales = `${scaleText(operator, 2, '1')}, ${scaleText(operator, 3, 'n')}`;
+      const zeros = `${scaleText(operator, 4, '1')}, ${scaleText(operator, 5, 'n')}`;
       return `*b m k%, *b k% n, ${scales}, ${zeros}, n -> *b m n`;
     },
-    expansion: (view) => {
+    expansion: (operator) => {
       const write = new ExpansionWriter();
-      const dims = resultDimensions(view);
-      const given = (index: number) => (view.inputs[index] ? `in${index}` : null);
+      const dims = resultDimensions(operator);
+      const given = (index: number) => (operator.inputs[index] ? `in${index}` : null);
       const sum = write.add('MatMulInteger', ['in0', 'in1', given(4), given(5)], dims);
-      const scale = write.add('Mul', ['in2', 'in3'], scaleDimensions(view, 3));
-      scaled(write, view, sum, scale, given(6));
+      const scale = write.add('Mul', ['in2', 'in3'], scaleDimensions(operator, 3));
+      scaled(write, operator, sum, scale, given(6));
       return write.finish();
     },
     work: matmulWork,
@@ -54,21 +54,21 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => [productType(view, 1, 'float32')],
-    rule: (view) => {
-      const column = `${scaleText(view, 2, 'n')}, ${scaleText(view, 3, 'n')}`;
+    infer: (operator) => [productType(operator, 1, 'float32')],
+    rule: (operator) => {
+      const column = `${scaleText(operator, 2, 'n')}, ${scaleText(operator, 3, 'n')}`;
       // The scale of the left operand is that of its largest value: finding it reads all of its dimensions.
       return `*b% m% k%, *b% k% n, ${column}, n -> *b% m% n`;
     },
-    expansion: (view) => {
+    expansion: (operator) => {
       const write = new ExpansionWriter();
-      const dims = resultDimensions(view);
-      const given = (index: number) => (view.inputs[index] ? `in${index}` : null);
+      const dims = resultDimensions(operator);
+      const given = (index: number) => (operator.inputs[index] ? `in${index}` : null);
       const bytes = [...dims.slice(0, -1), ['k']];
       const [values, scale, zero] = ['quantised', 'scale', 'zero'];
       write.addAll('DynamicQuantizeLinear', ['in0'], [values, scale, zero], [bytes, [], []]);
       const sum = write.add('MatMulInteger', [values, 'in1', zero, given(3)], dims);
-      scaled(write, view, sum, write.add('Mul', [scale, 'in2'], scaleDimensions(view, 2)), given(4));
+      scaled(write, operator, sum, write.add('Mul', [scale, 'in2'], scaleDimensions(operator, 2)), given(4));
       return write.finish();
     },
     work: matmulWork,
@@ -79,19 +79,19 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'contraction',
     precision: 'full',
-    infer: (view) => {
-      const [a, b] = [ofRank(view, 0, 2), ofRank(view, 3, 2)];
-      const [m = 1, k] = numberOf(view, 'transA', 0) ? [...a.shape].reverse() : a.shape;
-      const [l, n = 1] = numberOf(view, 'transB', 0) ? [...b.shape].reverse() : b.shape;
-      if (k !== l) throw mismatch(view, 'the contracted sizes differ');
-      return [{ dtype: view.inputs[8]?.dtype ?? 'float32', shape: [m, n] }];
+    infer: (operator) => {
+      const [a, b] = [ofRank(operator, 0, 2), ofRank(operator, 3, 2)];
+      const [m = 1, k] = numberOf(operator, 'transA', 0) ? [...a.shape].reverse() : a.shape;
+      const [l, n = 1] = numberOf(operator, 'transB', 0) ? [...b.shape].reverse() : b.shape;
+      if (k !== l) throw mismatch(operator, 'the contracted sizes differ');
+      return [{ dtype: operator.inputs[8]?.dtype ?? 'float32', shape: [m, n] }];
     },
-    rule: (view) => {
-      const a = numberOf(view, 'transA', 0) ? 'k! m' : 'm k!';
-      const b = numberOf(view, 'transB', 0) ? 'n k!' : 'k! n';
-      const bias = ['', 'n', 'm n'][view.inputs[6]?.shape.length ?? 0] ?? '';
+    rule: (operator) => {
+      const a = numberOf(operator, 'transA', 0) ? 'k! m' : 'm k!';
+      const b = numberOf(operator, 'transB', 0) ? 'n k!' : 'k! n';
+      const bias = ['', 'n', 'm n'][operator.inputs[6]?.shape.length ?? 0] ?? '';
       const scales = (index: number, name: string) =>
-        `${scaleText(view, index, name)}, ${scaleText(view, index + 1, name)}`;
+        `${scaleText(operator, index, name)}, ${scaleText(operator, index + 1, name)}`;
       return `${a}, ${scales(1, '1')}, ${b}, ${scales(4, 'n')}, ${bias}, ${scales(7, '1')} -> m n`;
     },
     work: gemmWork,
@@ -106,20 +106,20 @@ export const quantisedContractionEntries: readonly OperatorEntry[] = ENTRIES.map
   differentiable(item, QUANTISED),
 );
 
-function resultDimensions(view: OperatorView): readonly DimensionFactors[] {
-  return [...dimensionNames(result(view, 0).shape.length - 2, 'b'), 'm', 'n'].map((name) => [name]);
+function resultDimensions(operator: Operator): readonly DimensionFactors[] {
+  return [...dimensionNames(result(operator, 0).shape.length - 2, 'b'), 'm', 'n'].map((name) => [name]);
 }
 
 /** Dimensions of a scale that is one, or one per column. */
-function scaleDimensions(view: OperatorView, index: number): readonly DimensionFactors[] {
-  const { shape } = operand(view, index);
-  return shape.map((size) => (size === 1 && result(view, 0).shape.at(-1) !== 1 ? [] : ['n']));
+function scaleDimensions(operator: Operator, index: number): readonly DimensionFactors[] {
+  const { shape } = operand(operator, index);
+  return shape.map((size) => (size === 1 && result(operator, 0).shape.at(-1) !== 1 ? [] : ['n']));
 }
 
 /** The sum as floating-point numbers, times its scale, plus the bias. */
-function scaled(write: ExpansionWriter, view: OperatorView, sum: string, scale: string, bias: string | null): void {
-  const dims = resultDimensions(view);
-  const floating = write.cast(sum, dims, result(view, 0).dtype);
+function scaled(write: ExpansionWriter, operator: Operator, sum: string, scale: string, bias: string | null): void {
+  const dims = resultDimensions(operator);
+  const floating = write.cast(sum, dims, result(operator, 0).dtype);
   const grown = write.add('Mul', [floating, scale], dims, {}, bias ? undefined : 'out0');
   if (bias) write.add('Add', [grown, bias], dims, {}, 'out0');
 }

@@ -4,7 +4,7 @@
  */
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry, moves, perElement } from './entry.js';
 import {
@@ -30,10 +30,13 @@ const ENTRIES: readonly OperatorEntry[] = [
       op,
       domain: DOMAIN,
       family: 'elementwise',
-      infer: (view) => [
-        { dtype: operand(view, 0).dtype, shape: broadcast(view, [operand(view, 0).shape, operand(view, 3).shape]) },
+      infer: (operator) => [
+        {
+          dtype: operand(operator, 0).dtype,
+          shape: broadcast(operator, [operand(operator, 0).shape, operand(operator, 3).shape]),
+        },
       ],
-      rule: (view) => `*a, ${scalars(view, 1, 2)}, *a, ${scalars(view, 4, 4)} -> *a`,
+      rule: (operator) => `*a, ${scalars(operator, 1, 2)}, *a, ${scalars(operator, 4, 4)} -> *a`,
       work: perElement(6),
     }),
   ),
@@ -42,8 +45,8 @@ const ENTRIES: readonly OperatorEntry[] = [
       op,
       domain: DOMAIN,
       family: 'elementwise',
-      infer: (view) => [operand(view, 0)],
-      rule: (view) => `*a, ${scalars(view, 1, 4)} -> *a`,
+      infer: (operator) => [operand(operator, 0)],
+      rule: (operator) => `*a, ${scalars(operator, 1, 4)} -> *a`,
       work: perElement(2),
     }),
   ),
@@ -51,32 +54,32 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'QLinearWhere',
     domain: DOMAIN,
     family: 'elementwise',
-    infer: (view) => [
+    infer: (operator) => [
       {
-        dtype: operand(view, 1).dtype,
+        dtype: operand(operator, 1).dtype,
         shape: broadcast(
-          view,
-          [0, 1, 4].map((index) => operand(view, index).shape),
+          operator,
+          [0, 1, 4].map((index) => operand(operator, index).shape),
         ),
       },
     ],
-    rule: (view) => `*a, *a, ${scalars(view, 2, 2)}, *a, ${scalars(view, 5, 4)} -> *a`,
+    rule: (operator) => `*a, *a, ${scalars(operator, 2, 2)}, *a, ${scalars(operator, 5, 4)} -> *a`,
     work: perElement(4),
   }),
   entry({
     op: 'QLinearSoftmax',
     domain: DOMAIN,
     family: 'normalisation',
-    infer: (view) => [operand(view, 0)],
-    rule: (view) => {
-      const { shape } = operand(view, 0);
-      const from = axisOf(view, 'axis', shape.length, -1);
+    infer: (operator) => [operand(operator, 0)],
+    rule: (operator) => {
+      const { shape } = operand(operator, 0);
+      const from = axisOf(operator, 'axis', shape.length, -1);
       // Before opset 13 softmax ran over all dimensions from its axis on.
-      const flattens = numberOf(view, 'opset', 13) < 13;
+      const flattens = numberOf(operator, 'opset', 13) < 13;
       const side = dimensionNames(shape.length).map((name, axis) =>
         axis === from || (flattens && axis > from) ? `${name}!` : name,
       );
-      return `${side.join(' ')}, ${scalars(view, 1, 4)} -> ${side.join(' ')}`;
+      return `${side.join(' ')}, ${scalars(operator, 1, 4)} -> ${side.join(' ')}`;
     },
     work: perElement(12),
     note: 'The axis is not sharded: its sum is rounded to the quantised type immediately.',
@@ -85,19 +88,19 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'QLinearConcat',
     domain: DOMAIN,
     family: 'view',
-    infer: (view) => {
-      const first = operand(view, 2);
-      const axis = axisOf(view, 'axis', first.shape.length, 0);
-      const parts = joined(view);
+    infer: (operator) => {
+      const first = operand(operator, 2);
+      const axis = axisOf(operator, 'axis', first.shape.length, 0);
+      const parts = joined(operator);
       const fits = parts.every(
         ({ shape }) =>
           shape.length === first.shape.length &&
           shape.every((size, index) => index === axis || size === first.shape[index]),
       );
-      if (!fits) throw mismatch(view, `its operands must agree in all dimensions but ${axis}`);
+      if (!fits) throw mismatch(operator, `its operands must agree in all dimensions but ${axis}`);
       const total = parts.reduce((sum, { shape }) => sum + (shape[axis] ?? 0), 0);
       return [
-        { dtype: operand(view, 1).dtype, shape: first.shape.map((size, index) => (index === axis ? total : size)) },
+        { dtype: operand(operator, 1).dtype, shape: first.shape.map((size, index) => (index === axis ? total : size)) },
       ];
     },
     rule: concatRule,
@@ -109,19 +112,19 @@ const ENTRIES: readonly OperatorEntry[] = [
     domain: DOMAIN,
     family: 'convolution',
     precision: 'full',
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 3, true);
-      const [n = 1, c = 1] = channelsFirst(view, shape);
-      const positions = pooled(view).map(({ output }) => output);
-      return [{ dtype, shape: channelsLast(view) ? [n, ...positions, c] : [n, c, ...positions] }];
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 3, true);
+      const [n = 1, c = 1] = channelsFirst(operator, shape);
+      const positions = pooled(operator).map(({ output }) => output);
+      return [{ dtype, shape: channelsLast(operator) ? [n, ...positions, c] : [n, c, ...positions] }];
     },
-    rule: (view) => {
-      const names = spatialNames(pooled(view));
-      const image = (spatial: readonly string[]) => placed(view, spatial.join(' '));
-      return `${image(names.input)}, ${scalars(view, 1, 4)} -> ${image(names.output)}`;
+    rule: (operator) => {
+      const names = spatialNames(pooled(operator));
+      const image = (spatial: readonly string[]) => placed(operator, spatial.join(' '));
+      return `${image(names.input)}, ${scalars(operator, 1, 4)} -> ${image(names.output)}`;
     },
-    work: (view) => ({
-      flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
+    work: (operator) => ({
+      flops: elementCount(result(operator, 0).shape) * elementCount(neededIntegers(operator, 'kernel_shape')),
     }),
     note: 'Positions are not sharded if windows overlap.',
   }),
@@ -129,17 +132,17 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'QLinearGlobalAveragePool',
     domain: DOMAIN,
     family: 'reduction',
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 3, true);
-      const kept = (axis: number) => axis === 0 || axis === (channelsLast(view) ? shape.length - 1 : 1);
+    infer: (operator) => {
+      const { dtype, shape } = ofRank(operator, 0, 3, true);
+      const kept = (axis: number) => axis === 0 || axis === (channelsLast(operator) ? shape.length - 1 : 1);
       return [{ dtype, shape: shape.map((size, axis) => (kept(axis) ? size : 1)) }];
     },
-    rule: (view) => {
-      const spatial = operand(view, 0).shape.slice(2);
+    rule: (operator) => {
+      const spatial = operand(operator, 0).shape.slice(2);
       const [image, pooledImage] = [spatial.map((_, index) => `s${index}!`), spatial.map(() => '1')];
-      return `${placed(view, image.join(' '))}, ${scalars(view, 1, 4)} -> ${placed(view, pooledImage.join(' '))}`;
+      return `${placed(operator, image.join(' '))}, ${scalars(operator, 1, 4)} -> ${placed(operator, pooledImage.join(' '))}`;
     },
-    work: (view) => ({ flops: elementCount(operand(view, 0).shape) }),
+    work: (operator) => ({ flops: elementCount(operand(operator, 0).shape) }),
     note: 'Positions are not sharded: their mean is rounded to the quantised type immediately.',
   }),
 ];
@@ -149,37 +152,45 @@ export const quantisedElementwiseEntries: readonly OperatorEntry[] = ENTRIES.map
 );
 
 /** Rule texts of `count` operands from `first` on that are one scale or zero point each. */
-function scalars(view: OperatorView, first: number, count: number): string {
-  return Array.from({ length: count }, (_, index) => scaleText(view, first + index, '1')).join(', ');
+function scalars(operator: Operator, first: number, count: number): string {
+  return Array.from({ length: count }, (_, index) => scaleText(operator, first + index, '1')).join(', ');
 }
 
-function channelsFirst(view: OperatorView, shape: readonly number[]): readonly number[] {
-  return channelsLast(view) ? [shape[0] ?? 1, shape.at(-1) ?? 1, ...shape.slice(1, -1)] : shape;
+function channelsFirst(operator: Operator, shape: readonly number[]): readonly number[] {
+  return channelsLast(operator) ? [shape[0] ?? 1, shape.at(-1) ?? 1, ...shape.slice(1, -1)] : shape;
 }
 
-function pooled(view: OperatorView) {
-  return windowsOf(view, channelsFirst(view, operand(view, 0).shape), neededIntegers(view, 'kernel_shape'));
+function pooled(operator: Operator) {
+  return windowsOf(
+    operator,
+    channelsFirst(operator, operand(operator, 0).shape),
+    neededIntegers(operator, 'kernel_shape'),
+  );
 }
 
 /** Samples, channels and positions in the order in which the operator has them. */
-function placed(view: OperatorView, spatial: string): string {
-  return channelsLast(view) ? `n ${spatial} c` : `n c ${spatial}`;
+function placed(operator: Operator, spatial: string): string {
+  return channelsLast(operator) ? `n ${spatial} c` : `n c ${spatial}`;
 }
 
 /** The tensors that are joined: every third operand, after the scale and zero point of the result. */
-function joined(view: OperatorView) {
-  return view.inputs.flatMap((type, index) => (index >= 2 && index % 3 === 2 && type ? [type] : []));
+function joined(operator: Operator) {
+  return operator.inputs.flatMap((type, index) => (index >= 2 && index % 3 === 2 && type ? [type] : []));
 }
 
-function concatRule(view: OperatorView): FactorRule {
-  const first = operand(view, 2);
-  const axis = axisOf(view, 'axis', first.shape.length, 0);
+function concatRule(operator: Operator): FactorRule {
+  const first = operand(operator, 2);
+  const axis = axisOf(operator, 'axis', first.shape.length, 0);
   const names = dimensionNames(first.shape.length);
   const at = (own: string) => names.map((name, index) => (index === axis ? own : name)).join(' ');
-  const parts = joined(view).map(({ shape }) => shape[axis] ?? 0);
+  const parts = joined(operator).map(({ shape }) => shape[axis] ?? 0);
   const equal = parts.every((size) => size === parts[0]) && parts[0] !== 0;
-  const operands = view.inputs.map((_, index) =>
-    index >= 2 && index % 3 === 2 ? at(equal ? 'd' : `x${index}!`) : scaleText(view, index, '1'),
+  const operands = operator.inputs.map((_, index) =>
+    index >= 2 && index % 3 === 2 ? at(equal ? 'd' : `x${index}!`) : scaleText(operator, index, '1'),
   );
-  return bindRule(`${operands.join(', ')} -> ${at(equal ? '(p! d)' : 'y!')}`, view, equal ? { p: parts.length } : {});
+  return bindRule(
+    `${operands.join(', ')} -> ${at(equal ? '(p! d)' : 'y!')}`,
+    operator,
+    equal ? { p: parts.length } : {},
+  );
 }

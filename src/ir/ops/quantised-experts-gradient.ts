@@ -34,21 +34,21 @@ export function quantisedExperts(write: OperatorGradient): Experts {
   };
 }
 
-function columnsOf({ view }: OperatorGradient, index: number): number {
-  return ((operand(view, index).shape[2] ?? 1) * 8) / bitsOf(view);
+function columnsOf({ operator }: OperatorGradient, index: number): number {
+  return ((operand(operator, index).shape[2] ?? 1) * 8) / bitsOf(operator);
 }
 
-function bitsOf(view: OperatorGradient['view']): number {
-  return numberOf(view, 'expert_weight_bits', 4);
+function bitsOf(operator: OperatorGradient['operator']): number {
+  return numberOf(operator, 'expert_weight_bits', 4);
 }
 
 /** [expert, row, column] of operand `index`; its scales are the next operand. */
 function plainWeights(write: OperatorGradient, index: number, zeroPoint: number): string {
-  const { view } = write;
+  const { operator } = write;
   const type = write.sumType;
-  const bits = bitsOf(view);
-  const [experts = 1, rows = 1] = operand(view, index).shape;
-  const scaleType = operand(view, index + 1);
+  const bits = bitsOf(operator);
+  const [experts = 1, rows = 1] = operand(operator, index).shape;
+  const scaleType = operand(operator, index + 1);
   const blocks = scaleType.shape[2] ?? 1;
   const count = columnsOf(write, index);
   const numbers = unpacked(write, `in${index}`, bits, 3);
@@ -57,7 +57,7 @@ function plainWeights(write: OperatorGradient, index: number, zeroPoint: number)
   const shape = [experts, rows, blocks, 1];
   const own = write.inType(`in${index + 1}`, scaleType.dtype, type);
   const scales = write.add('Reshape', [own], { shape });
-  const given = view.inputs[zeroPoint];
+  const given = operator.inputs[zeroPoint];
   if (given && blocks === 1 && scaleType.shape.length === 3)
     throw noGradientError(write, 'ONNX Runtime reads zero points of rows of a single block in another order');
   const zero = given ? write.cast(zeroPoints(write, zeroPoint, shape, bits), type) : 2 ** (bits - 1);
@@ -67,7 +67,7 @@ function plainWeights(write: OperatorGradient, index: number, zeroPoint: number)
 
 /** Zero points are packed along the rows' blocks, or along the rows where there is one for each. */
 function zeroPoints(write: OperatorGradient, index: number, shape: readonly number[], bits: number): string {
-  const { shape: held } = operand(write.view, index);
+  const { shape: held } = operand(write.operator, index);
   const axis = held.length - 1;
   const numbers = unpacked(write, `in${index}`, bits, held.length);
   const long = [...held.slice(0, -1), ((held[axis] ?? 1) * 8) / bits];

@@ -83,23 +83,23 @@ const ACTIVATIONS: Readonly<
  * are listed for the functions that have one, in the functions' order.
  */
 export function activationsOf(
-  { view }: OperatorGradient,
+  { operator }: OperatorGradient,
   usual: readonly string[],
   direction: number,
 ): readonly Activation[] {
-  const listed = view.attributes['activations'];
+  const listed = operator.attributes['activations'];
   const names = Array.isArray(listed) ? listed.map((name) => String(name).toLowerCase()) : [];
   const all = names.length > 0 ? names : Array.from({ length: direction + 1 }, () => usual).flat();
   const values = (attribute: string): readonly number[] => {
-    const list = view.attributes[attribute];
+    const list = operator.attributes[attribute];
     if (Array.isArray(list)) return list.map(Number);
-    return list === undefined ? [] : [numberOf(view, attribute, 0)];
+    return list === undefined ? [] : [numberOf(operator, attribute, 0)];
   };
   const [alphas, betas] = [values('activation_alpha'), values('activation_beta')];
   let [alpha, beta] = [0, 0];
   const made = all.map((name) => {
     const known = ACTIVATIONS[name];
-    if (!known) throw new Error(`${view.name}: unknown activation ${name}`);
+    if (!known) throw new Error(`${operator.name}: unknown activation ${name}`);
     const [first, second] = [HAS_ALPHA.has(name), HAS_BETA.has(name)];
     return known.make(
       first ? (alphas[alpha++] ?? known.alpha) : known.alpha,

@@ -83,7 +83,7 @@ export const gruCell: RecurrentCell = (at) => {
   const parts = write.add('Transpose', [at.r], { perm: [1, 0] });
   const transposed = split(write, parts, 3, 1);
   const ownRows = split(write, at.r, 3, 0);
-  const late = numberOf(write.view, 'linear_before_reset', 0) !== 0;
+  const late = numberOf(write.operator, 'linear_before_reset', 0) !== 0;
   const update = gate(all, at, activations[0], all.add(inputZ, stateZ));
   const reset = gate(all, at, activations[0], all.add(inputR, stateR));
   const resetState = all.mul(reset.value, before);
@@ -145,7 +145,7 @@ export const lstmCell: RecurrentCell = (at) => {
   const { write, type, peepholes, activations } = at;
   const all = write.on(type);
   const one = write.on(type);
-  const coupled = numberOf(write.view, 'input_forget', 0) !== 0;
+  const coupled = numberOf(write.operator, 'input_forget', 0) !== 0;
   const total = write.on(type).add(fromInputs(at), fromStates(at));
   const [intoI = '', intoO = '', intoF = '', intoC = ''] = gatesOf(at, total, 4);
   const candidate = gate(all, at, activations[1], intoC);
@@ -237,7 +237,7 @@ function gate(on: Arithmetic, at: Direction, activation: Activation | undefined,
   const clipped = clip(on, at, into);
   const value = activation?.value(on, clipped) ?? '';
   const derivative = activation?.derivative(on, clipped, value) ?? '';
-  const bound = numberOf(at.write.view, 'clip', 0);
+  const bound = numberOf(at.write.operator, 'clip', 0);
   if (bound === 0) return { value, derivative };
   return { value, derivative: on.where(on.of('Less', on.of('Abs', into), bound), derivative, 0) };
 }
@@ -248,7 +248,7 @@ function gateValue(on: Arithmetic, at: Direction, activation: Activation | undef
 
 /** Clamps the input of a gate to ±clip, if that is given. */
 function clip(on: Arithmetic, { write }: Direction, into: string): string {
-  const bound = numberOf(write.view, 'clip', 0);
+  const bound = numberOf(write.operator, 'clip', 0);
   return bound === 0 ? into : on.of('Clip', into, -bound, bound);
 }
 

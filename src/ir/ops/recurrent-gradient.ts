@@ -3,7 +3,7 @@
  * time runs forwards (within each sequence's length), and joined again.
  */
 import { AutoparError } from '../error.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
 import type { GradientTable, OperatorGradient } from './operator-gradient.js';
@@ -53,23 +53,23 @@ function recurrentGradient(write: OperatorGradient, cell: RecurrentCell, usual: 
   const parts = {
     w: apart(frame, 'in1'),
     r: apart(frame, 'in2'),
-    b: write.view.inputs[3] ? apart(frame, 'in3') : null,
-    p: write.view.inputs[7] ? apart(frame, 'in7') : null,
-    state: write.view.inputs[5] ? states(frame, 'in5') : null,
-    cell: write.view.inputs[6] ? states(frame, 'in6') : null,
+    b: write.operator.inputs[3] ? apart(frame, 'in3') : null,
+    p: write.operator.inputs[7] ? apart(frame, 'in7') : null,
+    state: write.operator.inputs[5] ? states(frame, 'in5') : null,
+    cell: write.operator.inputs[6] ? states(frame, 'in6') : null,
     grad: write.has(0) ? inDirections(frame, 'grad0') : null,
     lastState: write.has(1) ? states(frame, 'grad1') : null,
     lastCell: write.has(2) ? states(frame, 'grad2') : null,
   };
   const made = Array.from({ length: directions }, (_, number) => {
-    const turns = isReverse(write.view, number);
+    const turns = isReverse(write.operator, number);
     const turn = (name: string) => (turns ? reversed(frame, name) : name);
     const of = (list: readonly string[] | null) => list?.[number] ?? null;
     const { hidden, steps } = frame;
     const bias = of(parts.b);
     const x = turn(frame.x);
     const [grad, peepholes] = [of(parts.grad), of(parts.p)];
-    const type = operand(write.view, 0).dtype;
+    const type = operand(write.operator, 0).dtype;
     const first = of(parts.state) ?? zeroStep({ write, type, hidden });
     const shown = stepTensors(write, turn(y[number] ?? ''), steps);
     const at: Direction = {
@@ -100,7 +100,7 @@ interface MadeDirection {
 /** Gradients of all directions put together, for the operands that want one. */
 function finish(frame: Frame, made: readonly MadeDirection[]): void {
   const { write } = frame;
-  const { dtype } = operand(write.view, 0);
+  const { dtype } = operand(write.operator, 0);
   const wants = (index: number, each: (item: MadeDirection) => string) => {
     if (write.wants(index)) together(frame, index, made.map(each));
   };
@@ -128,7 +128,7 @@ function finish(frame: Frame, made: readonly MadeDirection[]): void {
 /** An operand's gradients, a direction each, side by side. States have their direction's dimension already. */
 function together(frame: Frame, index: number, parts: readonly string[]): void {
   const { write } = frame;
-  const { dtype } = operand(write.view, 0);
+  const { dtype } = operand(write.operator, 0);
   const isState = index === 5 || index === 6;
   const tops = isState ? parts : parts.map((part) => write.add('Unsqueeze', [part], { axes: [0] }));
   const all = write.add('Concat', tops, { axis: 0 });
@@ -137,14 +137,14 @@ function together(frame: Frame, index: number, parts: readonly string[]): void {
 }
 
 function frameOf(write: OperatorGradient): Frame {
-  const { view } = write;
-  const batchFirst = numberOf(view, 'layout', 0) === 1;
-  const [first = 1, second = 1] = operand(view, 0).shape;
+  const { operator } = write;
+  const batchFirst = numberOf(operator, 'layout', 0) === 1;
+  const [first = 1, second = 1] = operand(operator, 0).shape;
   const steps = batchFirst ? second : first;
-  if (steps > MOST_STEPS) throw tooLong(view, steps);
+  if (steps > MOST_STEPS) throw tooLong(operator, steps);
   const x = batchFirst ? write.add('Transpose', ['in0'], { perm: [1, 0, 2] }) : 'in0';
-  const [directions = 1, , hidden = 1] = operand(view, 2).shape;
-  const given = view.inputs[4];
+  const [directions = 1, , hidden = 1] = operand(operator, 2).shape;
+  const given = operator.inputs[4];
   const lengths = given ? write.inType('in4', given.dtype, 'int64') : null;
   const sizes = { write, steps, hidden, directions, batchFirst, x, lengths };
   return { ...sizes, inside: lengths === null ? null : insideSteps(write, lengths, steps) };
@@ -155,17 +155,17 @@ function insideSteps(write: OperatorGradient, lengths: string, steps: number): r
   const numbers = Array.from({ length: steps }, (_, step) => step);
   const places = write.tensor(constant('int64', numbers, [steps, 1, 1]));
   const ends = write.add('Unsqueeze', [lengths], { axes: [0, 2] });
-  const inside = write.cast(write.add('Less', [places, ends]), operand(write.view, 0).dtype);
+  const inside = write.cast(write.add('Less', [places, ends]), operand(write.operator, 0).dtype);
   return stepTensors(write, inside, steps);
 }
 
 /** All states, one tensor per direction, [T, N, H]; recomputed if the operator does not return them. */
 function resultSteps(frame: Frame): readonly string[] {
   const { write } = frame;
-  const { view } = write;
-  if (view.outputs[0]) return inDirections(frame, 'out0');
-  const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
-  return inDirections(frame, write.add(view.op, operands, view.attributes));
+  const { operator } = write;
+  if (operator.outputs[0]) return inDirections(frame, 'out0');
+  const operands = operator.inputs.map((type, index) => (type ? `in${index}` : null));
+  return inDirections(frame, write.add(operator.op, operands, operator.attributes));
 }
 
 /** [T, D, N, H] as one [T, N, H] per direction. */
@@ -203,16 +203,16 @@ function reversed({ write, lengths }: Frame, name: string): string {
   return write.add('Slice', [name], attributes);
 }
 
-function isReverse(view: OperatorView, direction: number): boolean {
-  return direction === 1 || text(view, 'direction', 'forward') === 'reverse';
+function isReverse(operator: Operator, direction: number): boolean {
+  return direction === 1 || text(operator, 'direction', 'forward') === 'reverse';
 }
 
-function tooLong(view: OperatorView, steps: number): AutoparError {
+function tooLong(operator: Operator, steps: number): AutoparError {
   return new AutoparError(
     'no-gradient',
     'input',
-    `node '${view.name}' (${view.op}) has ${steps} time steps; its gradient is unrolled over ${MOST_STEPS} at most`,
-    { node: view.name },
+    `node '${operator.name}' (${operator.op}) has ${steps} time steps; its gradient is unrolled over ${MOST_STEPS} at most`,
+    { node: operator.name },
     'bind its time dimension to fewer steps (--dim), or freeze the parameters before it (--frozen)',
   );
 }

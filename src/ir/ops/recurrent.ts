@@ -21,16 +21,16 @@ const entries: readonly OperatorEntry[] = [
     entry({
       op,
       family: 'recurrent',
-      infer: (view) => {
-        const x = ofRank(view, 0, 3);
-        const [w, r] = [ofRank(view, 1, 3), ofRank(view, 2, 3)];
-        const batchFirst = numberOf(view, 'layout', 0) === 1;
+      infer: (operator) => {
+        const x = ofRank(operator, 0, 3);
+        const [w, r] = [ofRank(operator, 1, 3), ofRank(operator, 2, 3)];
+        const batchFirst = numberOf(operator, 'layout', 0) === 1;
         const [first = 1, second = 1, features = 1] = x.shape;
         const [steps, batch] = batchFirst ? [second, first] : [first, second];
         const hidden = r.shape[2] ?? 1;
-        const directions = text(view, 'direction', 'forward') === 'bidirectional' ? 2 : 1;
+        const directions = text(operator, 'direction', 'forward') === 'bidirectional' ? 2 : 1;
         if (w.shape.join() !== [directions, gates * hidden, features].join())
-          throw mismatch(view, `its weights must have shape [${directions}, ${gates * hidden}, ${features}]`);
+          throw mismatch(operator, `its weights must have shape [${directions}, ${gates * hidden}, ${features}]`);
         const last: TensorType = {
           dtype: x.dtype,
           shape: batchFirst ? [batch, directions, hidden] : [directions, batch, hidden],
@@ -39,19 +39,19 @@ const entries: readonly OperatorEntry[] = [
           dtype: x.dtype,
           shape: batchFirst ? [batch, steps, directions, hidden] : [steps, directions, batch, hidden],
         };
-        return [all, last, last].slice(0, view.outputCount);
+        return [all, last, last].slice(0, operator.outputCount);
       },
-      rule: (view) => {
-        const batchFirst = numberOf(view, 'layout', 0) === 1;
+      rule: (operator) => {
+        const batchFirst = numberOf(operator, 'layout', 0) === 1;
         const sequence = batchFirst ? 'n t! x!' : 't! n x!';
         const state = batchFirst ? 'n d! h!' : 'd! n h!';
         const all = batchFirst ? 'n t! d! h!' : 't! d! n h!';
         const operands = [sequence, 'd! w! x!', 'd! w! h!', 'd! v!', 'n', state, ...(cell ? [state, 'd! p!'] : [])];
         return `${operands.join(', ')} -> ${[all, state, ...(cell ? [state] : [])].join(', ')}`;
       },
-      work: (view) => {
-        const [first = 1, second = 1] = operand(view, 0).shape;
-        const weights = elementCount(operand(view, 1).shape) + elementCount(operand(view, 2).shape);
+      work: (operator) => {
+        const [first = 1, second = 1] = operand(operator, 0).shape;
+        const weights = elementCount(operand(operator, 1).shape) + elementCount(operand(operator, 2).shape);
         return { flops: 2 * first * second * weights };
       },
       parameterInputs: [1, 2, 3, 7],
@@ -62,20 +62,20 @@ const entries: readonly OperatorEntry[] = [
     op: 'DynamicQuantizeLSTM',
     domain: 'com.microsoft',
     family: 'recurrent',
-    infer: (view) => {
-      const [steps = 1, batch = 1, features = 1] = ofRank(view, 0, 3).shape;
-      const [directions = 1, width = 1, gates = 1] = ofRank(view, 1, 3).shape;
-      const hidden = ofRank(view, 2, 3).shape[1] ?? 1;
+    infer: (operator) => {
+      const [steps = 1, batch = 1, features = 1] = ofRank(operator, 0, 3).shape;
+      const [directions = 1, width = 1, gates = 1] = ofRank(operator, 1, 3).shape;
+      const hidden = ofRank(operator, 2, 3).shape[1] ?? 1;
       if (width !== features || gates !== 4 * hidden)
-        throw mismatch(view, `its weights must have shape [${directions}, ${features}, ${4 * hidden}]`);
-      const { dtype } = operand(view, 0);
+        throw mismatch(operator, `its weights must have shape [${directions}, ${features}, ${4 * hidden}]`);
+      const { dtype } = operand(operator, 0);
       const last: TensorType = { dtype, shape: [directions, batch, hidden] };
-      return [{ dtype, shape: [steps, directions, batch, hidden] }, last, last].slice(0, view.outputCount);
+      return [{ dtype, shape: [steps, directions, batch, hidden] }, last, last].slice(0, operator.outputCount);
     },
     rule: unsharded,
-    work: (view) => {
-      const [steps = 1, batch = 1] = operand(view, 0).shape;
-      const weights = elementCount(operand(view, 1).shape) + elementCount(operand(view, 2).shape);
+    work: (operator) => {
+      const [steps = 1, batch = 1] = operand(operator, 0).shape;
+      const weights = elementCount(operand(operator, 1).shape) + elementCount(operand(operator, 2).shape);
       return { flops: 2 * steps * batch * weights };
     },
     parameterInputs: [1, 2, 3],

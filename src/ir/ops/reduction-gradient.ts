@@ -3,7 +3,7 @@
  * not read the operand's values spreads the gradient over their shape by Expand.
  */
 import { elementCount } from '../graph.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { operand } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
@@ -53,17 +53,17 @@ const SELECTIONS: ReadonlySet<string> = new Set(
 );
 
 /** Gradients of reductions, by operator; `shapeOf` gives a reduction's axes. */
-export function reductionGradients(shapeOf: (view: OperatorView) => Reduced): Readonly<Record<string, GradientBody>> {
+export function reductionGradients(shapeOf: (operator: Operator) => Reduced): Readonly<Record<string, GradientBody>> {
   return Object.fromEntries(
     Object.entries(FORMULAS).map(([op, formula]) => [op, (write: OperatorGradient) => body(write, formula, shapeOf)]),
   );
 }
 
-function body(write: OperatorGradient, formula: ReductionGradient, shapeOf: (view: OperatorView) => Reduced): void {
-  const { dtype, shape } = operand(write.view, 0);
-  const { axes, keep } = shapeOf(write.view);
+function body(write: OperatorGradient, formula: ReductionGradient, shapeOf: (operator: Operator) => Reduced): void {
+  const { dtype, shape } = operand(write.operator, 0);
+  const { axes, keep } = shapeOf(write.operator);
   // If nothing is reduced, these return their operand; the others still work on each element.
-  if (axes.length === 0 && SELECTIONS.has(write.view.op)) {
+  if (axes.length === 0 && SELECTIONS.has(write.operator.op)) {
     write.become(0, 'grad0', dtype);
     return;
   }

@@ -4,7 +4,7 @@
  */
 import { isFloating } from '../dtype.js';
 import { elementCount } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
 import { axesFromFront, dimensionNames, integers, numberOf, operand } from './operands.js';
@@ -49,30 +49,30 @@ const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, b
     // A maximum or minimum needs no more precision than its operand.
     ...(mark === '+max' || mark === '+min' ? { precision: 'follow' as const } : {}),
     constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
-    complete: (view) => {
-      const { noop_with_empty_axes: noop, ...rest } = view.attributes;
-      const { axes } = reductionOf(view);
-      return noop === 1 && axes.length === 0 ? view.attributes : { keepdims: 1, ...rest, axes };
+    complete: (operator) => {
+      const { noop_with_empty_axes: noop, ...rest } = operator.attributes;
+      const { axes } = reductionOf(operator);
+      return noop === 1 && axes.length === 0 ? operator.attributes : { keepdims: 1, ...rest, axes };
     },
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      const { axes, keep } = reductionOf(view);
+    infer: (operator) => {
+      const { dtype, shape } = operand(operator, 0);
+      const { axes, keep } = reductionOf(operator);
       const sizes = shape.map((size, axis) => (axes.includes(axis) ? 1 : size));
       return [{ dtype, shape: keep ? sizes : sizes.filter((_, axis) => !axes.includes(axis)) }];
     },
-    rule: (view) => {
-      const { axes, keep, names } = reductionOf(view);
+    rule: (operator) => {
+      const { axes, keep, names } = reductionOf(operator);
       // Integer means, norms and logarithms round in ways of their own: only floating-point ones are expanded.
-      const own = mark === '%' && !isFloating(operand(view, 0).dtype) ? '!' : mark;
+      const own = mark === '%' && !isFloating(operand(operator, 0).dtype) ? '!' : mark;
       const left = names.map((name, axis) => (axes.includes(axis) ? `${name}${own}` : name));
       const right = names.map((name, axis) => (axes.includes(axis) ? '1' : name));
       const kept = keep ? right : right.filter((_, axis) => !axes.includes(axis));
       return `${left.join(' ')} -> ${kept.join(' ')}`;
     },
-    linear: (view) => (linear && (mark === '+' || isFloating(operand(view, 0).dtype)) ? [[0]] : []),
+    linear: (operator) => (linear && (mark === '+' || isFloating(operand(operator, 0).dtype)) ? [[0]] : []),
     work: perInputElement(flops),
     ...(body === mean ? { ratio: meanRatio } : {}),
-    ...(body ? { expansion: (view: OperatorView) => expansionOf(view, body) } : {}),
+    ...(body ? { expansion: (operator: Operator) => expansionOf(operator, body) } : {}),
     ...(mark === '%' ? { note: 'Reduced dimensions of integers are not sharded: they round.' } : {}),
     ...(note ? { note } : {}),
   }),
@@ -82,7 +82,7 @@ export const reductionEntries: readonly OperatorEntry[] = withGradients(ENTRIES,
 
 /** A reduction's axes, counted from the front, and the names of its operand's and result's dimensions. */
 export interface ReductionShape {
-  readonly view: OperatorView;
+  readonly operator: Operator;
   readonly axes: readonly number[];
   readonly keep: boolean;
   readonly names: readonly string[];
@@ -91,18 +91,18 @@ export interface ReductionShape {
   readonly attributes: { readonly axes: readonly number[]; readonly keepdims: number };
 }
 
-function reductionOf(view: OperatorView): ReductionShape {
-  const { shape } = operand(view, 0);
-  const given = integers(view, 'axes');
+function reductionOf(operator: Operator): ReductionShape {
+  const { shape } = operand(operator, 0);
+  const given = integers(operator, 'axes');
   const none = !given || given.length === 0;
-  const all = none && numberOf(view, 'noop_with_empty_axes', 0) === 0;
-  const axes = all ? shape.map((_, axis) => axis) : axesFromFront(view, given ?? [], shape.length);
-  const keep = numberOf(view, 'keepdims', 1) !== 0;
+  const all = none && numberOf(operator, 'noop_with_empty_axes', 0) === 0;
+  const axes = all ? shape.map((_, axis) => axis) : axesFromFront(operator, given ?? [], shape.length);
+  const keep = numberOf(operator, 'keepdims', 1) !== 0;
   const names = dimensionNames(shape.length);
   const whole = names.map((name) => [name]);
   const kept = reducedDimensions(whole, axes);
   return {
-    view,
+    operator,
     axes,
     keep,
     names,
@@ -112,27 +112,27 @@ function reductionOf(view: OperatorView): ReductionShape {
   };
 }
 
-function expansionOf(view: OperatorView, body: ReductionBody): Expansion {
+function expansionOf(operator: Operator, body: ReductionBody): Expansion {
   const write = new ExpansionWriter();
-  const reduction = reductionOf(view);
-  const { dtype } = operand(view, 0);
+  const reduction = reductionOf(operator);
+  const { dtype } = operand(operator, 0);
   const sum = summationType(dtype);
   const input = sum === dtype ? 'in0' : write.cast('in0', reduction.whole, sum);
   write.cast(body(write, input, reduction), reduction.reduced, dtype, 'out0');
   return write.finish();
 }
 
-function mean(write: ExpansionWriter, input: string, { view, axes, reduced, attributes }: ReductionShape): string {
-  const { dtype, shape } = operand(view, 0);
+function mean(write: ExpansionWriter, input: string, { operator, axes, reduced, attributes }: ReductionShape): string {
+  const { dtype, shape } = operand(operator, 0);
   const count = elementCount(axes.map((axis) => shape[axis] ?? 1));
   const sum = write.add('ReduceSum', [input], reduced, attributes);
   return write.add('Mul', [sum, write.scalar(summationType(dtype), 1 / count)], reduced);
 }
 
 /** The mean of everything: its sum over its count. */
-function meanRatio(view: OperatorView): Expansion | null {
-  const { axes, reduced, attributes, whole } = reductionOf(view);
-  const { dtype, shape } = operand(view, 0);
+function meanRatio(operator: Operator): Expansion | null {
+  const { axes, reduced, attributes, whole } = reductionOf(operator);
+  const { dtype, shape } = operand(operator, 0);
   if (axes.length !== shape.length || !isFloating(dtype)) return null;
   const write = new ExpansionWriter();
   const sum = summationType(dtype);

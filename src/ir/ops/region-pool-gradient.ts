@@ -30,12 +30,12 @@ interface Bins {
 }
 
 export function pooledRegionGradient(write: OperatorGradient): void {
-  const { view } = write;
+  const { operator } = write;
   if (write.wants(REGIONS)) write.none(REGIONS);
   if (!write.wants(IMAGE)) return;
-  const { dtype, shape } = operand(view, IMAGE);
+  const { dtype, shape } = operand(operator, IMAGE);
   const [images = 1, channels = 1, height = 1, width = 1] = shape;
-  const [regions = 1, , tall = 1, wide = 1] = result(view, 0).shape;
+  const [regions = 1, , tall = 1, wide = 1] = result(operator, 0).shape;
   const [rows, columns] = [binsOf(write, 2), binsOf(write, 3)];
   // [image, row, channel, column]: a region's rows are then whole rows of the table.
   const transposed = write.add('Transpose', ['in0'], { perm: [0, 2, 1, 3] });
@@ -134,12 +134,12 @@ function column(write: OperatorGradient, index: number): string {
 
 /** `axis`: 2 for rows, 3 for columns. */
 function binsOf(write: OperatorGradient, axis: 2 | 3): Bins {
-  const { view } = write;
-  const { dtype, shape } = operand(view, IMAGE);
-  const [size, pooled] = [shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, IMAGE);
+  const [size, pooled] = [shape[axis] ?? 1, result(operator, 0).shape[axis] ?? 1];
   const at = write.on(dtype);
   const [low, high] = (axis === 2 ? [2, 4] : [1, 3]).map((index) => {
-    const scaled = at.mul(column(write, index), numberOf(view, 'spatial_scale', 1));
+    const scaled = at.mul(column(write, index), numberOf(operator, 'spatial_scale', 1));
     // Halves are rounded away from zero.
     return at.mul(at.of('Sign', scaled), at.of('Floor', at.add(at.of('Abs', scaled), 0.5)));
   });

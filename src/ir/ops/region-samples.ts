@@ -40,17 +40,17 @@ class RegionAxis {
     readonly write: OperatorWriter,
     readonly axis: number,
   ) {
-    const { view } = write;
-    this.size = operand(view, 0).shape[axis] ?? 1;
-    this.regions = result(view, 0).shape[0] ?? 1;
-    this.pooled = result(view, 0).shape[axis] ?? 1;
+    const { operator } = write;
+    this.size = operand(operator, 0).shape[axis] ?? 1;
+    this.regions = result(operator, 0).shape[0] ?? 1;
+    this.pooled = result(operator, 0).shape[axis] ?? 1;
     this.region = write.on(write.sumType);
   }
 
   /** A column of the regions, [region, 1, 1, 1]. */
   column(index: number): string {
     const { write } = this;
-    const { dtype } = operand(write.view, 1);
+    const { dtype } = operand(write.operator, 1);
     const own = write.inType('in1', dtype, write.sumType);
     const place = write.tensor(constant('int64', [index], []));
     const taken = write.add('Gather', [own, place], { axis: 1 });
@@ -72,11 +72,11 @@ class RegionAxis {
 
 /** `axis`: 2 for rows, 3 for columns. */
 export function alignedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
-  const { view } = write;
+  const { operator } = write;
   const own = new RegionAxis(write, axis);
   const { region, size, pooled } = own;
-  const scale = numberOf(view, 'spatial_scale', 1);
-  const isHalf = text(view, 'coordinate_transformation_mode', 'half_pixel') === 'half_pixel';
+  const scale = numberOf(operator, 'spatial_scale', 1);
+  const isHalf = text(operator, 'coordinate_transformation_mode', 'half_pixel') === 'half_pixel';
   const [low, high] = axis === 2 ? [1, 3] : [0, 2];
   const [start, end] = [low, high].map((index) => region.sub(region.mul(own.column(index), scale), isHalf ? 0.5 : 0));
   const raw = region.sub(end ?? '', start ?? '');
@@ -85,7 +85,7 @@ export function alignedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
   const perResult = region;
   const order = own.numbers(1, (result) => result);
   const first = perResult.add(start ?? '', perResult.mul(order, bin));
-  const ratio = numberOf(view, 'sampling_ratio', 0);
+  const ratio = numberOf(operator, 'sampling_ratio', 0);
   const found = ratio > 0 ? given(own, ratio) : nearSamples(own, bin, first);
   const { at, middle, count } = found;
   const free = at.add(first, at.div(at.mul(middle, bin), count));
@@ -135,7 +135,7 @@ function nearSamples(own: RegionAxis, bin: string, first: string): Numbered {
 
 /** `axis`: 2 for rows, 3 for columns. */
 export function croppedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
-  const { view } = write;
+  const { operator } = write;
   const own = new RegionAxis(write, axis);
   const { region, size, pooled } = own;
   const [low, high] = axis === 2 ? [0, 2] : [1, 3];
@@ -145,7 +145,7 @@ export function croppedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
   const at = region;
   const part = own.numbers(1, (result) => (pooled === 1 ? 0.5 : result / (pooled - 1)));
   const free = at.add(start ?? '', at.mul(part, length));
-  const isNearest = text(view, 'mode', 'bilinear') === 'nearest';
+  const isNearest = text(operator, 'mode', 'bilinear') === 'nearest';
   return {
     axis,
     size,

@@ -19,7 +19,7 @@ export const REGION_GRADIENTS: GradientTable = {
   MaxUnpool: (write) => unpoolGradient(write),
   AffineGrid: (write) => gridGradient(write),
   CenterCropPad: (write) => {
-    const [from, to] = [operand(write.view, 0).shape, result(write.view, 0).shape];
+    const [from, to] = [operand(write.operator, 0).shape, result(write.operator, 0).shape];
     const axes = from.flatMap((size, axis) => {
       const wanted = to[axis] ?? size;
       return size === wanted ? [] : [{ axis, places: centredPlaces(size, wanted) }];
@@ -30,12 +30,12 @@ export const REGION_GRADIENTS: GradientTable = {
 
 /** Every block gets the gradient under it: a lookup of each of its positions in the flattened image, zero outside. */
 function blocksGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   const [n = 1, , blocks = 1] = shape;
-  const image = neededIntegers(view, 'image_shape');
+  const image = neededIntegers(operator, 'image_shape');
   const flat = write.add('Reshape', ['grad0'], {
-    shape: [n, result(view, 0).shape[1] ?? 1, elementCount(image)],
+    shape: [n, result(operator, 0).shape[1] ?? 1, elementCount(image)],
   });
   const places = blockPlaces(write);
   const size = [places.length / blocks, blocks];
@@ -59,13 +59,13 @@ function blocksGradient(write: OperatorGradient): void {
 }
 
 /** For each position in a block and each block: its index in the flattened image; −1 in the padding. */
-function blockPlaces({ view }: OperatorGradient): readonly number[] {
-  const image = neededIntegers(view, 'image_shape');
-  const block = neededIntegers(view, 'block_shape');
+function blockPlaces({ operator }: OperatorGradient): readonly number[] {
+  const image = neededIntegers(operator, 'image_shape');
+  const block = neededIntegers(operator, 'block_shape');
   const rank = image.length;
   const ones = image.map(() => 1);
-  const [strides, dilations] = [integers(view, 'strides') ?? ones, integers(view, 'dilations') ?? ones];
-  const pads = integers(view, 'pads') ?? [...ones, ...ones].map(() => 0);
+  const [strides, dilations] = [integers(operator, 'strides') ?? ones, integers(operator, 'dilations') ?? ones];
+  const pads = integers(operator, 'pads') ?? [...ones, ...ones].map(() => 0);
   const counts = image.map((size, axis) => {
     const reach = (dilations[axis] ?? 1) * ((block[axis] ?? 1) - 1) + 1;
     const room = size + (pads[axis] ?? 0) + (pads[axis + rank] ?? 0) - reach;
@@ -92,28 +92,28 @@ function eachPlace(sizes: readonly number[]): readonly (readonly number[])[] {
 
 /** Each value gets the gradient at its place. Places count through all images; modulo an image's size, they count inside it. */
 function unpoolGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const [from, to] = [operand(view, 0).shape, result(view, 0).shape];
+  const { operator } = write;
+  const [from, to] = [operand(operator, 0).shape, result(operator, 0).shape];
   const each = elementCount(to.slice(1));
   const whole = write.add('Reshape', ['grad0'], { shape: [from[0] ?? 1, each] });
   const places = write.add('Reshape', ['in1'], { shape: [from[0] ?? 1, elementCount(from.slice(1))] });
-  const inside = write.add('Mod', [places, write.scalar(operand(view, 1).dtype, each)]);
+  const inside = write.add('Mod', [places, write.scalar(operand(operator, 1).dtype, each)]);
   const taken = write.add('GatherElements', [whole, inside], { axis: 1 });
   write.add('Reshape', [taken], { shape: from }, 'd0');
 }
 
 /** grid = theta · (position, 1): the positions themselves are the grid of the identity. */
 function gridGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   const [n = 1, rank = 2] = shape;
-  const size = neededIntegers(view, 'size').slice(2);
+  const size = neededIntegers(operator, 'size').slice(2);
   const points = elementCount(size);
   const identity = Array.from({ length: rank * (rank + 1) }, (_, at) =>
     Number(at % (rank + 1) === Math.floor(at / (rank + 1))),
   );
   const theta = write.tensor(constant(dtype, identity, [1, rank, rank + 1]));
-  const grid = write.add('AffineGrid', [theta], { ...view.attributes, size: [1, 1, ...size] });
+  const grid = write.add('AffineGrid', [theta], { ...operator.attributes, size: [1, 1, ...size] });
   const flatten = (name: string, count: number) => write.add('Reshape', [name], { shape: [count, points, rank] });
   const grad = flatten('grad0', n);
   const transposed = write.add('Transpose', [grad], { perm: [0, 2, 1] });

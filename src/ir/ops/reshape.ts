@@ -7,7 +7,7 @@
  */
 import type { FactorRule } from '../factor-rule.js';
 import { type Attributes, elementCount } from '../graph.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry } from '../operator.js';
 import { bindRule, dimensionSize } from '../rule-text.js';
 import { entry, isFree } from './entry.js';
 import {
@@ -27,16 +27,16 @@ const entries: readonly OperatorEntry[] = [
     op: 'Reshape',
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'shape', form: 'ints' }],
-    complete: (view) => {
-      const { allowzero: _, ...rest } = view.attributes;
-      const shape = reshapedShape(view);
+    complete: (operator) => {
+      const { allowzero: _, ...rest } = operator.attributes;
+      const shape = reshapedShape(operator);
       return shape.includes(0) ? { ...rest, allowzero: 1, shape } : { ...rest, shape };
     },
-    infer: (view) => [{ dtype: operand(view, 0).dtype, shape: reshapedShape(view) }],
-    rule: (view) => reshapeRule(view),
+    infer: (operator) => [{ dtype: operand(operator, 0).dtype, shape: reshapedShape(operator) }],
+    rule: (operator) => reshapeRule(operator),
     linear: () => [[0]],
-    resize: (view, rule, size) => ({
-      ...view.attributes,
+    resize: (operator, rule, size) => ({
+      ...operator.attributes,
       shape: (rule.outputs[0] ?? []).map((names) => dimensionSize(names, size)),
     }),
     work: isFree,
@@ -46,14 +46,14 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Flatten',
     family: 'view',
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      const axis = numberOf(view, 'axis', 1);
+    infer: (operator) => {
+      const { dtype, shape } = operand(operator, 0);
+      const axis = numberOf(operator, 'axis', 1);
       const cut = axis < 0 ? axis + shape.length : axis;
-      if (cut < 0 || cut > shape.length) throw mismatch(view, `axis ${axis} is outside rank ${shape.length}`);
+      if (cut < 0 || cut > shape.length) throw mismatch(operator, `axis ${axis} is outside rank ${shape.length}`);
       return [{ dtype, shape: [elementCount(shape.slice(0, cut)), elementCount(shape.slice(cut))] }];
     },
-    rule: (view) => reshapeRule(view),
+    rule: (operator) => reshapeRule(operator),
     linear: () => [[0]],
     work: isFree,
     isView: true,
@@ -62,16 +62,16 @@ const entries: readonly OperatorEntry[] = [
     op: 'Squeeze',
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      const axes = squeezedAxes(view);
+    infer: (operator) => {
+      const { dtype, shape } = operand(operator, 0);
+      const axes = squeezedAxes(operator);
       const wide = axes.find((axis) => shape[axis] !== 1);
-      if (wide !== undefined) throw mismatch(view, `dimension ${wide} is not 1`);
+      if (wide !== undefined) throw mismatch(operator, `dimension ${wide} is not 1`);
       return [{ dtype, shape: shape.filter((_, axis) => !axes.includes(axis)) }];
     },
-    rule: (view) => {
-      const axes = squeezedAxes(view);
-      const names = dimensionNames(operand(view, 0).shape.length);
+    rule: (operator) => {
+      const axes = squeezedAxes(operator);
+      const names = dimensionNames(operand(operator, 0).shape.length);
       const kept = names.filter((_, axis) => !axes.includes(axis));
       return `${names.map((name, axis) => (axes.includes(axis) ? '1' : name)).join(' ')} -> ${kept.join(' ')}`;
     },
@@ -86,10 +86,10 @@ const entries: readonly OperatorEntry[] = [
     op: 'Unsqueeze',
     family: 'view',
     constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
-    complete: (view) => ({ ...view.attributes, axes: unsqueezedAxes(view) }),
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      const axes = unsqueezedAxes(view);
+    complete: (operator) => ({ ...operator.attributes, axes: unsqueezedAxes(operator) }),
+    infer: (operator) => {
+      const { dtype, shape } = operand(operator, 0);
+      const axes = unsqueezedAxes(operator);
       const rest = [...shape];
       return [
         {
@@ -100,9 +100,9 @@ const entries: readonly OperatorEntry[] = [
         },
       ];
     },
-    rule: (view) => {
-      const axes = unsqueezedAxes(view);
-      const names = dimensionNames(operand(view, 0).shape.length);
+    rule: (operator) => {
+      const axes = unsqueezedAxes(operator);
+      const names = dimensionNames(operand(operator, 0).shape.length);
       const rest = [...names];
       const widened = Array.from({ length: names.length + axes.length }, (_, axis) =>
         axes.includes(axis) ? '1' : rest.shift(),
@@ -117,7 +117,7 @@ const entries: readonly OperatorEntry[] = [
 
 /** The result's gradient in the operand's shape. */
 const backToShape: GradientBody = (write) => {
-  const { shape } = operand(write.view, 0);
+  const { shape } = operand(write.operator, 0);
   // A size of 0 is meant as such there.
   const attributes = shape.includes(0) ? { shape, allowzero: 1 } : { shape };
   write.add('Reshape', ['grad0'], attributes, 'd0');
@@ -127,48 +127,48 @@ export const reshapeEntries = withGradients(entries, {
   Reshape: backToShape,
   Flatten: backToShape,
   Squeeze: (write) => {
-    const axes = squeezedAxes(write.view);
+    const axes = squeezedAxes(write.operator);
     if (axes.length > 0) write.add('Unsqueeze', ['grad0'], { axes }, 'd0');
-    else write.become(0, 'grad0', operand(write.view, 0).dtype);
+    else write.become(0, 'grad0', operand(write.operator, 0).dtype);
   },
   Unsqueeze: (write) => {
-    write.add('Squeeze', ['grad0'], { axes: unsqueezedAxes(write.view) }, 'd0');
+    write.add('Squeeze', ['grad0'], { axes: unsqueezedAxes(write.operator) }, 'd0');
   },
 });
 
 /** Reshape's `shape` with 0 (copy, unless allowzero) and −1 (what is left) resolved. */
-function reshapedShape(view: OperatorView): readonly number[] {
-  const { shape } = operand(view, 0);
-  const copies = numberOf(view, 'allowzero', 0) === 0;
-  const given = neededIntegers(view, 'shape');
+function reshapedShape(operator: Operator): readonly number[] {
+  const { shape } = operand(operator, 0);
+  const copies = numberOf(operator, 'allowzero', 0) === 0;
+  const given = neededIntegers(operator, 'shape');
   const wanted = given.map((size, index) => (size === 0 && copies ? (shape[index] ?? 0) : size));
   const known = elementCount(wanted.filter((size) => size !== -1));
   const total = elementCount(shape);
   const resolved = wanted.map((size) => (size === -1 && known > 0 ? total / known : size));
   const isSound = resolved.every((size) => Number.isInteger(size) && size >= 0);
   if (elementCount(resolved) !== total || !isSound || given.filter((size) => size === -1).length > 1)
-    throw mismatch(view, `[${shape.join(', ')}] does not reshape to [${given.join(', ')}]`);
+    throw mismatch(operator, `[${shape.join(', ')}] does not reshape to [${given.join(', ')}]`);
   return resolved;
 }
 
-function squeezedAxes(view: OperatorView): readonly number[] {
-  const { shape } = operand(view, 0);
-  const axes = integers(view, 'axes');
-  return axes ? axesFromFront(view, axes, shape.length) : shape.flatMap((size, axis) => (size === 1 ? [axis] : []));
+function squeezedAxes(operator: Operator): readonly number[] {
+  const { shape } = operand(operator, 0);
+  const axes = integers(operator, 'axes');
+  return axes ? axesFromFront(operator, axes, shape.length) : shape.flatMap((size, axis) => (size === 1 ? [axis] : []));
 }
 
-function axesSqueezed(view: OperatorView): Attributes {
-  return { ...view.attributes, axes: squeezedAxes(view) };
+function axesSqueezed(operator: Operator): Attributes {
+  return { ...operator.attributes, axes: squeezedAxes(operator) };
 }
 
-function unsqueezedAxes(view: OperatorView): readonly number[] {
-  const axes = neededIntegers(view, 'axes');
-  return axesFromFront(view, axes, operand(view, 0).shape.length + axes.length);
+function unsqueezedAxes(operator: Operator): readonly number[] {
+  const axes = neededIntegers(operator, 'axes');
+  return axesFromFront(operator, axes, operand(operator, 0).shape.length + axes.length);
 }
 
-function reshapeRule(view: OperatorView): FactorRule {
-  const { text, sizes } = reshapeText(operand(view, 0).shape, result(view, 0).shape);
-  return bindRule(text, view, sizes);
+function reshapeRule(operator: Operator): FactorRule {
+  const { text, sizes } = reshapeText(operand(operator, 0).shape, result(operator, 0).shape);
+  return bindRule(text, operator, sizes);
 }
 
 /** The rule text of a reshape from one shape to another of as many elements, and its factors' sizes. */

@@ -19,21 +19,21 @@ interface Rotary {
 }
 
 export function rotaryGradient(write: OperatorGradient, { cosine, sine, positions, heads }: Rotary): void {
-  const { view } = write;
+  const { operator } = write;
   if (write.wants(0)) {
     const opposite = write.add('Neg', [`in${sine}`]);
-    const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
+    const operands = operator.inputs.map((type, index) => (type ? `in${index}` : null));
     operands[0] = 'grad0';
     operands[sine] = opposite;
-    write.addOf(view.domain, view.op, operands, view.attributes, 'd0');
+    write.addOf(operator.domain, operator.op, operands, operator.attributes, 'd0');
   }
   if (!write.wants(cosine) && !write.wants(sine)) return;
-  if ((view.inputs[positions]?.shape.length ?? 0) > 2 || numberOf(view, 'is_packed_batching', 0) !== 0)
+  if ((operator.inputs[positions]?.shape.length ?? 0) > 2 || numberOf(operator, 'is_packed_batching', 0) !== 0)
     throw new AutoparError(
       'no-gradient',
       'input',
-      `${view.op} ${view.name}: its angles have no gradient where positions are in sections or samples are packed`,
-      { node: view.name },
+      `${operator.op} ${operator.name}: its angles have no gradient where positions are in sections or samples are packed`,
+      { node: operator.name },
       'Freeze the tables of angles: --frozen.',
     );
   const parts = ['grad0', 'in0'].map((name) => halves(write, name, cosine, heads));
@@ -59,10 +59,10 @@ export interface Halves {
 
 /** The two coordinates of each pair that is rotated. */
 export function halves(write: OperatorWriter, name: string, table: number, heads: number): Halves {
-  const { view } = write;
-  const { shape } = operand(view, 0);
+  const { operator } = write;
+  const { shape } = operand(operator, 0);
   const flat = shape.length === 3;
-  const angles = operand(view, table).shape.at(-1) ?? 1;
+  const angles = operand(operator, table).shape.at(-1) ?? 1;
   const count = flat ? heads : (shape[1] ?? 1);
   const features = flat ? (shape[2] ?? 1) / heads : (shape[3] ?? 1);
   const sample: RearrangedAxis = { size: shape[0] ?? 1 };
@@ -78,7 +78,7 @@ export function halves(write: OperatorWriter, name: string, table: number, heads
     own = write.add('Slice', [own], { starts: [0], ends: [2 * angles], axes: [3], steps: [1] });
   const angle: RearrangedAxis = { size: angles };
   const [lead, pair] = [[sample], { size: 2 }] as const;
-  const interleaved = numberOf(view, 'interleaved', 0) !== 0;
+  const interleaved = numberOf(operator, 'interleaved', 0) !== 0;
   const pairAxes: DimensionAxes = [lead, [head], [position], ...(interleaved ? [[angle], [pair]] : [[pair], [angle]])];
   const shapes = pairAxes.map((axes) => axes.reduce((product, { size }) => product * size, 1));
   const pairs = write.add('Reshape', [own], { shape: shapes });
@@ -94,14 +94,14 @@ export function halves(write: OperatorWriter, name: string, table: number, heads
 
 /** Sums of samples and positions are added to the rows that they used. */
 function intoTable(write: OperatorGradient, index: number, positions: number, sums: string, rows: DimensionAxes): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, index);
-  const used = view.inputs[positions];
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, index);
+  const used = operator.inputs[positions];
   if (!used) {
     write.into(
       index,
       sums,
-      operand(view, 0).dtype,
+      operand(operator, 0).dtype,
       rows.map(([axis]) => axis?.size ?? 1),
     );
     return;

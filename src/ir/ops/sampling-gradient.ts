@@ -24,21 +24,21 @@ export interface Along {
 }
 
 export function gridSampleGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   const [n = 1, c = 1, ...sizes] = shape;
-  const mode = text(view, 'mode', 'linear');
+  const mode = text(operator, 'mode', 'linear');
   if (/cubic/.test(mode))
     throw new AutoparError(
       'no-gradient',
       'input',
-      `${view.op} ${view.name}: sampling by cubic curves has no gradient`,
-      { node: view.name },
+      `${operator.op} ${operator.name}: sampling by cubic curves has no gradient`,
+      { node: operator.name },
       'export the model with mode linear, or freeze the parameters before it (--frozen)',
     );
   const isNearest = mode === 'nearest';
   const axes = sizes.map((size, axis) => alongAxis(write, { size, component: sizes.length - 1 - axis, isNearest }));
-  const points = elementCount(operand(view, 1).shape.slice(1, -1));
+  const points = elementCount(operand(operator, 1).shape.slice(1, -1));
   const resultGradient = write.add('Reshape', ['grad0'], { shape: [n, c, points] });
   const all = elementCount(sizes);
   const pixels = write.wants(1) ? write.add('Reshape', ['in0'], { shape: [n, c, all] }) : null;
@@ -66,7 +66,7 @@ export function gridSampleGradient(write: OperatorGradient): void {
       axes: [1],
       keepdims: 0,
     });
-    const shaped = write.add('Reshape', [value], { shape: operand(view, 1).shape.slice(0, -1) });
+    const shaped = write.add('Reshape', [value], { shape: operand(operator, 1).shape.slice(0, -1) });
     for (const axis of sizes.keys()) {
       const part = at.mul(shaped, weight(axis));
       const signed = far[axis] ? part : at.of('Neg', part);
@@ -81,7 +81,7 @@ export function gridSampleGradient(write: OperatorGradient): void {
     return;
   }
   // The grid's first component is the image's last axis.
-  const last = operand(write.view, 1).shape.length - 1;
+  const last = operand(write.operator, 1).shape.length - 1;
   const parts = [...axes.entries()].reverse().map(([axis, { derivative: factor }]) => {
     const own = at.mul(moved[axis] ?? 0, factor);
     return write.add('Unsqueeze', [own], { axes: [last] });
@@ -94,17 +94,17 @@ function alongAxis(
   write: OperatorGradient,
   { size, component, isNearest }: { readonly size: number; readonly component: number; readonly isNearest: boolean },
 ): Along {
-  const { view } = write;
-  const { dtype } = operand(view, 0);
+  const { operator } = write;
+  const { dtype } = operand(operator, 0);
   const at = write.on(dtype);
-  const isAligned = numberOf(view, 'align_corners', 0) !== 0;
+  const isAligned = numberOf(operator, 'align_corners', 0) !== 0;
   const index = write.tensor(constant('int64', [component], []));
-  const own = write.inType('in1', operand(view, 1).dtype, dtype);
+  const own = write.inType('in1', operand(operator, 1).dtype, dtype);
   const given = write.add('Gather', [own, index], { axis: -1 });
   const scale = isAligned ? (size - 1) / 2 : size / 2;
   let place = at.add(at.mul(at.add(given, 1), scale), isAligned ? 0 : -0.5);
   let derivative: string | number = scale;
-  const padding = text(view, 'padding_mode', 'zeros');
+  const padding = text(operator, 'padding_mode', 'zeros');
   if (padding === 'reflection') {
     const [low, high] = isAligned ? [0, size - 1] : [-0.5, size - 0.5];
     // A zigzag between both ends: its distance from the first one grows and falls alternately.

@@ -9,7 +9,7 @@
  *     result  = scatter(data, where(inside, local, 0), where(inside, updates, 0))
  */
 import type { FactorRule, TensorFactors } from '../factor-rule.js';
-import type { Expansion, OperatorView } from '../operator.js';
+import type { Expansion, Operator } from '../operator.js';
 import { constant } from './constants.js';
 import { ExpansionWriter } from './expansion.js';
 import { axisOf, operand } from './operands.js';
@@ -23,43 +23,47 @@ interface Shard {
 
 /** ScatterND with reduction `add` whose tuples address one dimension, on a shard of it. */
 export function scatterRowsOnShard(
-  view: OperatorView,
+  operator: Operator,
   rule: FactorRule,
   { offset, size }: Omit<Shard, 'rows'>,
 ): Expansion {
   const write = new ExpansionWriter();
   const tuples = rule.inputs[1] ?? [];
   const updates = rule.inputs[2] ?? [];
-  const { inside, local } = placesOnShard(write, view, tuples, { offset, size, rows: operand(view, 0).shape[0] ?? 1 });
+  const { inside, local } = placesOnShard(write, operator, tuples, {
+    offset,
+    size,
+    rows: operand(operator, 0).shape[0] ?? 1,
+  });
   const last = tuples.length - 1;
   const flat = write.add('Squeeze', [inside], tuples.slice(0, -1), { axes: [last] });
   const beside = updates.flatMap((_, axis) => (axis < last ? [] : [axis]));
   const spread = updates.map((names, axis) => (axis < last ? names : []));
   const chosen = beside.length === 0 ? flat : write.add('Unsqueeze', [flat], spread, { axes: beside });
-  const kept = write.add('Where', [chosen, 'in2', zeroOf(write, view)], updates);
-  write.add('ScatterND', ['in0', local, kept], rule.outputs[0] ?? [], view.attributes, 'out0');
+  const kept = write.add('Where', [chosen, 'in2', zeroOf(write, operator)], updates);
+  write.add('ScatterND', ['in0', local, kept], rule.outputs[0] ?? [], operator.attributes, 'out0');
   return write.finish();
 }
 
 /** ScatterElements with reduction `add`, on a shard of its axis. */
 export function scatterElementsOnShard(
-  view: OperatorView,
+  operator: Operator,
   rule: FactorRule,
   { offset, size }: Omit<Shard, 'rows'>,
 ): Expansion {
   const write = new ExpansionWriter();
   const places = rule.inputs[1] ?? [];
-  const { shape } = operand(view, 0);
-  const rows = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
-  const { inside, local } = placesOnShard(write, view, places, { offset, size, rows });
-  const kept = write.add('Where', [inside, 'in2', zeroOf(write, view)], places);
-  write.add('ScatterElements', ['in0', local, kept], rule.outputs[0] ?? [], view.attributes, 'out0');
+  const { shape } = operand(operator, 0);
+  const rows = shape[axisOf(operator, 'axis', shape.length, 0)] ?? 1;
+  const { inside, local } = placesOnShard(write, operator, places, { offset, size, rows });
+  const kept = write.add('Where', [inside, 'in2', zeroOf(write, operator)], places);
+  write.add('ScatterElements', ['in0', local, kept], rule.outputs[0] ?? [], operator.attributes, 'out0');
   return write.finish();
 }
 
 /** Indices as the shard counts its rows (row 0 for those of others), and which of them are its own. */
-function placesOnShard(write: ExpansionWriter, view: OperatorView, dims: TensorFactors, { offset, size, rows }: Shard) {
-  const { dtype } = operand(view, 1);
+function placesOnShard(write: ExpansionWriter, operator: Operator, dims: TensorFactors, { offset, size, rows }: Shard) {
+  const { dtype } = operand(operator, 1);
   const start = dtype === 'int64' ? offset : write.cast(offset, [[]], dtype);
   const zero = write.scalar(dtype, 0);
   const negative = write.add('Less', ['in1', zero], dims);
@@ -75,6 +79,6 @@ function placesOnShard(write: ExpansionWriter, view: OperatorView, dims: TensorF
   return { inside, local: write.add('Where', [inside, moved, zero], dims) };
 }
 
-function zeroOf(write: ExpansionWriter, view: OperatorView): string {
-  return write.tensor(constant(operand(view, 2).dtype, [0]));
+function zeroOf(write: ExpansionWriter, operator: Operator): string {
+  return write.tensor(constant(operand(operator, 2).dtype, [0]));
 }

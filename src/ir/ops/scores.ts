@@ -75,7 +75,7 @@ export function writeAttention(write: OperatorWriter, parts: AttentionParts): st
 
 /** A mask in the dimensions of scores: heads split, and as long as the keys; elements that it lacks at the end are `filler`. */
 export function addMask(write: OperatorWriter, index: number, { h, g, t }: AttentionAxes, filler: number): string {
-  const type: TensorType = operand(write.view, index);
+  const type: TensorType = operand(write.operator, index);
   const rank = type.shape.length;
   const axisOf = (axis: number): RearrangedAxis => ({ size: type.shape[axis] ?? 1 });
   let name = `in${index}`;

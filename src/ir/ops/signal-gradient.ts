@@ -20,12 +20,12 @@ export const SIGNAL_GRADIENTS: GradientTable = {
 };
 
 function transformGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
-  const { axis, length, real } = transform(view);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
+  const { axis, length, real } = transform(operator);
   const own = shape[axis] ?? 1;
-  const inverse = numberOf(view, 'inverse', 0) !== 0;
-  const isHalf = numberOf(view, 'onesided', 0) !== 0;
+  const inverse = numberOf(operator, 'inverse', 0) !== 0;
+  const isHalf = numberOf(operator, 'onesided', 0) !== 0;
   // The tensor in between has `length` positions: the operand's or the result's number, except in rare transforms.
   if (real || (isHalf && length !== own)) {
     matrixGradient(write);
@@ -49,12 +49,12 @@ function transformGradient(write: OperatorGradient): void {
 
 /** The transform written out as a matrix: [positions of the result, parts, positions of the operand, parts]. */
 function matrixGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
-  const { axis } = transform(view);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
+  const { axis } = transform(operator);
   const sizes = [
-    result(view, 0).shape[axis] ?? 1,
-    result(view, 0).shape.at(-1) ?? 1,
+    result(operator, 0).shape[axis] ?? 1,
+    result(operator, 0).shape.at(-1) ?? 1,
     shape[axis] ?? 1,
     shape.at(-1) ?? 1,
   ];
@@ -66,9 +66,9 @@ function matrixGradient(write: OperatorGradient): void {
   write.add('Einsum', ['grad0', matrix], { equation }, 'd0');
 }
 
-function transformMatrix({ view }: OperatorGradient, sizes: readonly number[]): readonly number[] {
-  const { length, real }: Transform = transform(view);
-  const inverse = numberOf(view, 'inverse', 0) !== 0;
+function transformMatrix({ operator }: OperatorGradient, sizes: readonly number[]): readonly number[] {
+  const { length, real }: Transform = transform(operator);
+  const inverse = numberOf(operator, 'inverse', 0) !== 0;
   const [rows = 1, rowParts = 1, columns = 1, columnParts = 1] = sizes;
   const values: number[] = [];
   for (let row = 0; row < rows; row++)
@@ -92,10 +92,10 @@ function phasorPart(turns: number, part: number, from: number): number {
 }
 
 function framesGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { shape } = operand(view, 0);
-  const [, , bins = 1] = result(view, 0).shape;
-  const frame = scalar(write, 'frame_length') ?? view.inputs[2]?.shape[0] ?? 1;
+  const { operator } = write;
+  const { shape } = operand(operator, 0);
+  const [, , bins = 1] = result(operator, 0).shape;
+  const frame = scalar(write, 'frame_length') ?? operator.inputs[2]?.shape[0] ?? 1;
   const parts = shape[2] ?? 1;
   const values: number[] = [];
   for (let bin = 0; bin < bins; bin++)
@@ -108,14 +108,14 @@ function framesGradient(write: OperatorGradient): void {
 
 /** Each frame's gradient is added to the samples under it: [b, (bins parts), frames] → [b, parts, samples]. */
 function signalGradient(write: OperatorGradient, values: readonly number[], sizes: readonly number[]): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   const [channels = 1, parts = 1, frame = 1] = sizes;
   const [n = 1, length = 1] = shape;
-  const count = result(view, 0).shape[1] ?? 1;
+  const count = result(operator, 0).shape[1] ?? 1;
   const step = scalar(write, 'frame_step') ?? 1;
   const kernel = write.tensor(constant(dtype, values, sizes));
-  const windowed = view.inputs[2] ? write.add('Mul', [kernel, 'in2']) : kernel;
+  const windowed = operator.inputs[2] ? write.add('Mul', [kernel, 'in2']) : kernel;
   const transposed = write.add('Transpose', ['grad0'], { perm: [0, 2, 3, 1] });
   const flat = write.add('Reshape', [transposed], { shape: [n, channels, count] });
   const attributes = {
@@ -130,11 +130,11 @@ function signalGradient(write: OperatorGradient, values: readonly number[], size
 
 /** The window multiplies every frame: what each frame's positions get, times the samples there, summed over frames. */
 function windowGradient(write: OperatorGradient, values: readonly number[], sizes: readonly number[]): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   const [, , parts = 1, frame = 1] = sizes;
   const step = scalar(write, 'frame_step') ?? 1;
-  const count = result(view, 0).shape[1] ?? 1;
+  const count = result(operator, 0).shape[1] ?? 1;
   const matrix = write.tensor(constant(dtype, values, sizes));
   const shares = write.add('Einsum', ['grad0', matrix], { equation: 'bfkq,kqpm->bfmp' });
   const places = Array.from({ length: count * frame }, (_, at) => Math.floor(at / frame) * step + (at % frame));
@@ -146,7 +146,7 @@ function windowGradient(write: OperatorGradient, values: readonly number[], size
 }
 
 /** The number that a constant input holds; undefined where it is left out. */
-function scalar({ view }: OperatorGradient, name: string): number | undefined {
-  const held = tensor(view, name);
+function scalar({ operator }: OperatorGradient, name: string): number | undefined {
+  const held = tensor(operator, name);
   return held && elementCount(held.shape) === 1 ? numbersOf(held)[0] : undefined;
 }

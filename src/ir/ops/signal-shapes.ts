@@ -1,7 +1,7 @@
 /**
  * @file A Fourier transform's attributes, resolved for its shape.
  */
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { checkedAxis, integers, numberOf, operand } from './operands.js';
 
 export interface Transform {
@@ -12,10 +12,10 @@ export interface Transform {
   readonly real: boolean;
 }
 
-export function transform(view: OperatorView): Transform {
-  const { shape } = operand(view, 0);
-  const axis = checkedAxis(view, integers(view, 'axis')?.[0] ?? -2, shape.length);
-  const real = numberOf(view, 'onesided', 0) !== 0 && numberOf(view, 'inverse', 0) !== 0;
+export function transform(operator: Operator): Transform {
+  const { shape } = operand(operator, 0);
+  const axis = checkedAxis(operator, integers(operator, 'axis')?.[0] ?? -2, shape.length);
+  const real = numberOf(operator, 'onesided', 0) !== 0 && numberOf(operator, 'inverse', 0) !== 0;
   const own = shape[axis] ?? 1;
-  return { axis, real, length: integers(view, 'dft_length')?.[0] ?? (real ? 2 * (own - 1) : own) };
+  return { axis, real, length: integers(operator, 'dft_length')?.[0] ?? (real ? 2 * (own - 1) : own) };
 }

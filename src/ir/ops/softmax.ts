@@ -2,7 +2,7 @@
  * @file Softmax, LogSoftmax, Hardmax. They are expanded if their axis is sharded: ranks then reduce only the largest value and
  * the sum of the exponentials.
  */
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { axisFromFront, entry, perElement } from './entry.js';
 import { ExpansionWriter, positionsAlong, reducedDimensions, summationType } from './expansion.js';
 import { axisOf, dimensionNames, operand } from './operands.js';
@@ -34,8 +34,8 @@ export const softmaxEntries: readonly OperatorEntry[] = [
       op: 'Hardmax',
       family: 'normalisation',
       complete: axisFromFront(-1),
-      infer: (view) => [operand(view, 0)],
-      rule: (view) => alongAxis(view, '%'),
+      infer: (operator) => [operand(operator, 0)],
+      rule: (operator) => alongAxis(operator, '%'),
       expansion: hardmaxExpansion,
       work: perElement(2),
     }),
@@ -48,24 +48,24 @@ function softmaxEntry(op: string, last: Last): OperatorEntry {
     op,
     family: 'normalisation',
     complete: axisFromFront(-1),
-    infer: (view) => [operand(view, 0)],
-    rule: (view) => alongAxis(view, '%'),
-    expansion: (view) => softmaxExpansion(view, last),
+    infer: (operator) => [operand(operator, 0)],
+    rule: (operator) => alongAxis(operator, '%'),
+    expansion: (operator) => softmaxExpansion(operator, last),
     work: perElement(12),
   });
 }
 
-function alongAxis(view: OperatorView, mark: string): string {
-  const { shape } = operand(view, 0);
-  const axis = axisOf(view, 'axis', shape.length, -1);
+function alongAxis(operator: Operator, mark: string): string {
+  const { shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'axis', shape.length, -1);
   const side = dimensionNames(shape.length).map((name, index) => (index === axis ? `${name}${mark}` : name));
   return `${side.join(' ')} -> ${side.join(' ')}`;
 }
 
-function softmaxExpansion(view: OperatorView, last: Last): Expansion {
+function softmaxExpansion(operator: Operator, last: Last): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, shape } = operand(view, 0);
-  const axis = axisOf(view, 'axis', shape.length, -1);
+  const { dtype, shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'axis', shape.length, -1);
   const whole = dimensionNames(shape.length).map((name) => [name]);
   const reduced = reducedDimensions(whole, [axis]);
   const attributes = { axes: [axis], keepdims: 1 };
@@ -80,10 +80,10 @@ function softmaxExpansion(view: OperatorView, last: Last): Expansion {
 }
 
 /** One at the first of the largest values, zero elsewhere. */
-function hardmaxExpansion(view: OperatorView): Expansion {
+function hardmaxExpansion(operator: Operator): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, shape } = operand(view, 0);
-  const axis = axisOf(view, 'axis', shape.length, -1);
+  const { dtype, shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'axis', shape.length, -1);
   const whole = dimensionNames(shape.length).map((name) => [name]);
   const first = write.add('ArgMax', ['in0'], reducedDimensions(whole, [axis]), { axis, keepdims: 1 });
   const chosen = write.add('Equal', [positionsAlong(write, shape, axis, whole[axis] ?? []), first], whole);
@@ -104,11 +104,11 @@ function logSoftmaxGradient(write: OperatorGradient): void {
 }
 
 function softmaxOperands(write: OperatorGradient) {
-  const { dtype, shape } = operand(write.view, 0);
+  const { dtype, shape } = operand(write.operator, 0);
   const type = write.sumType;
   return {
     at: write.on(type),
-    axis: axisOf(write.view, 'axis', shape.length, -1),
+    axis: axisOf(write.operator, 'axis', shape.length, -1),
     y: write.inType('out0', dtype, type),
     g: write.inType('grad0', dtype, type),
   };

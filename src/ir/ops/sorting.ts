@@ -5,7 +5,7 @@
 
 import { isFloating } from '../dtype.js';
 import { type Attributes, elementCount, type TensorType } from '../graph.js';
-import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { constant } from './constants.js';
 import { axisFromFront, entry, perInputElement } from './entry.js';
 import { ExpansionWriter, positionsAlong, reducedDimensions } from './expansion.js';
@@ -18,25 +18,25 @@ const entries: readonly OperatorEntry[] = [
     family: 'sort',
     constantInputs: [{ index: 1, attribute: 'k', form: 'ints' }],
     complete: axisFromFront(-1),
-    infer: (view) => {
-      const { dtype, shape } = operand(view, 0);
-      const axis = axisOf(view, 'axis', shape.length, -1);
-      const k = integers(view, 'k')?.[0];
-      if (k === undefined) throw mismatch(view, 'k must be a constant');
-      if (k > (shape[axis] ?? 1)) throw mismatch(view, `k = ${k} of ${shape[axis]} elements`);
+    infer: (operator) => {
+      const { dtype, shape } = operand(operator, 0);
+      const axis = axisOf(operator, 'axis', shape.length, -1);
+      const k = integers(operator, 'k')?.[0];
+      if (k === undefined) throw mismatch(operator, 'k must be a constant');
+      if (k > (shape[axis] ?? 1)) throw mismatch(operator, `k = ${k} of ${shape[axis]} elements`);
       const sizes = shape.map((size, index) => (index === axis ? k : size));
       return [
         { dtype, shape: sizes },
         { dtype: 'int64' as const, shape: sizes },
-      ].slice(0, view.outputCount);
+      ].slice(0, operator.outputCount);
     },
-    rule: (view) => {
-      const side = (own: string) => alongAxis(view, -1, own).join(' ');
+    rule: (operator) => {
+      const side = (own: string) => alongAxis(operator, -1, own).join(' ');
       return `${side('v!')} -> ${side('k!')}, ${side('k!')}`;
     },
-    work: (view) => {
-      const { shape } = operand(view, 0);
-      const length = shape[axisOf(view, 'axis', shape.length, -1)] ?? 1;
+    work: (operator) => {
+      const { shape } = operand(operator, 0);
+      const length = shape[axisOf(operator, 'axis', shape.length, -1)] ?? 1;
       return { flops: elementCount(shape) * Math.ceil(Math.log2(length + 1)) };
     },
     note: 'The axis is not sharded: its largest values may be anywhere.',
@@ -47,10 +47,10 @@ const entries: readonly OperatorEntry[] = [
       family: 'reduction',
       precision: 'follow',
       complete: axisFromFront(0),
-      infer: (view) => {
-        const { shape } = operand(view, 0);
-        const axis = axisOf(view, 'axis', shape.length, 0);
-        const keep = numberOf(view, 'keepdims', 1) !== 0;
+      infer: (operator) => {
+        const { shape } = operand(operator, 0);
+        const axis = axisOf(operator, 'axis', shape.length, 0);
+        const keep = numberOf(operator, 'keepdims', 1) !== 0;
         const type: TensorType = {
           dtype: 'int64',
           shape: keep
@@ -59,13 +59,13 @@ const entries: readonly OperatorEntry[] = [
         };
         return [type];
       },
-      rule: (view) => {
-        const axis = axisOf(view, 'axis', operand(view, 0).shape.length, 0);
-        const names = alongAxis(view, 0, '1');
-        const kept = numberOf(view, 'keepdims', 1) ? names : names.filter((_, index) => index !== axis);
-        return `${alongAxis(view, 0, 'v%').join(' ')} -> ${kept.join(' ')}`;
+      rule: (operator) => {
+        const axis = axisOf(operator, 'axis', operand(operator, 0).shape.length, 0);
+        const names = alongAxis(operator, 0, '1');
+        const kept = numberOf(operator, 'keepdims', 1) ? names : names.filter((_, index) => index !== axis);
+        return `${alongAxis(operator, 0, 'v%').join(' ')} -> ${kept.join(' ')}`;
       },
-      expansion: (view) => placeExpansion(view, op === 'ArgMax' ? 'ReduceMax' : 'ReduceMin'),
+      expansion: (operator) => placeExpansion(operator, op === 'ArgMax' ? 'ReduceMax' : 'ReduceMin'),
       work: perInputElement(1),
     }),
   ),
@@ -82,9 +82,9 @@ const entries: readonly OperatorEntry[] = [
       precision: 'full',
       constantInputs: [{ index: 1, attribute: 'axis', form: 'int' }],
       complete: axisFromFront(0),
-      infer: (view) => [operand(view, 0)],
-      rule: (view) => {
-        const side = alongAxis(view, 0, 'v!').join(' ');
+      infer: (operator) => [operand(operator, 0)],
+      rule: (operator) => {
+        const side = alongAxis(operator, 0, 'v!').join(' ');
         return `${side} -> ${side}`;
       },
       linear: () => linear,
@@ -96,8 +96,8 @@ const entries: readonly OperatorEntry[] = [
 ];
 
 /** Numbers that add up from position to position, for each head. */
-function isDecay(view: OperatorView): boolean {
-  const { dtype, shape } = operand(view, 0);
+function isDecay(operator: Operator): boolean {
+  const { dtype, shape } = operand(operator, 0);
   return isFloating(dtype) && shape.length > 2;
 }
 
@@ -113,21 +113,21 @@ export const sortingEntries = withGradients(entries, {
 });
 
 /** Dimension names with `own` in the axis's place. */
-function alongAxis(view: OperatorView, otherwise: number, own: string): readonly string[] {
-  const rank = operand(view, 0).shape.length;
-  const axis = axisOf(view, 'axis', rank, otherwise);
+function alongAxis(operator: Operator, otherwise: number, own: string): readonly string[] {
+  const rank = operand(operator, 0).shape.length;
+  const axis = axisOf(operator, 'axis', rank, otherwise);
   return dimensionNames(rank).map((name, index) => (index === axis ? own : name));
 }
 
 /** The extreme value of all shards, then the first (or last) place that holds it: both are plain reductions. */
-function placeExpansion(view: OperatorView, extreme: 'ReduceMax' | 'ReduceMin'): Expansion {
+function placeExpansion(operator: Operator, extreme: 'ReduceMax' | 'ReduceMin'): Expansion {
   const write = new ExpansionWriter();
-  const { shape } = operand(view, 0);
-  const axis = axisOf(view, 'axis', shape.length, 0);
-  const whole = alongAxis(view, 0, 'v').map((name) => [name]);
+  const { shape } = operand(operator, 0);
+  const axis = axisOf(operator, 'axis', shape.length, 0);
+  const whole = alongAxis(operator, 0, 'v').map((name) => [name]);
   const wide = reducedDimensions(whole, [axis]);
-  const keep = numberOf(view, 'keepdims', 1) !== 0;
-  const last = numberOf(view, 'select_last_index', 0) !== 0;
+  const keep = numberOf(operator, 'keepdims', 1) !== 0;
+  const last = numberOf(operator, 'select_last_index', 0) !== 0;
   const best = write.add(extreme, ['in0'], wide, { axes: [axis], keepdims: 1 });
   const here = write.add('Equal', ['in0', best], whole);
   const elsewhere = write.scalar('int64', last ? 0 : Math.max(0, (shape[axis] ?? 1) - 1));
@@ -139,21 +139,21 @@ function placeExpansion(view: OperatorView, extreme: 'ReduceMax' | 'ReduceMin'):
 }
 
 /** The attributes of a cumulative operator that runs from the other end. */
-function backwards({ view }: OperatorGradient): Attributes {
-  return { ...view.attributes, reverse: 1 - numberOf(view, 'reverse', 0) };
+function backwards({ operator }: OperatorGradient): Attributes {
+  return { ...operator.attributes, reverse: 1 - numberOf(operator, 'reverse', 0) };
 }
 
 /** The values' gradients at the places they were taken from. */
 function largestGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype, shape } = operand(view, 0);
+  const { operator } = write;
+  const { dtype, shape } = operand(operator, 0);
   let places = 'out1';
-  if (!view.outputs[1]) {
-    write.addAll('TopK', ['in0'], ['values', 'places'], view.attributes);
+  if (!operator.outputs[1]) {
+    write.addAll('TopK', ['in0'], ['values', 'places'], operator.attributes);
     places = 'places';
   }
   const zeros = write.add('ConstantOfShape', [], { shape, value: constant(dtype, [0], [1]) });
-  const axis = axisOf(view, 'axis', shape.length, -1);
+  const axis = axisOf(operator, 'axis', shape.length, -1);
   write.add('ScatterElements', [zeros, places, 'grad0'], { axis }, 'd0');
 }
 
@@ -162,15 +162,15 @@ function largestGradient(write: OperatorGradient): void {
  * one's gradient comes from the products with it left out, and that of all elements after it is zero.
  */
 function productsGradient(write: OperatorGradient): void {
-  const { view } = write;
-  const { dtype } = operand(view, 0);
+  const { operator } = write;
+  const { dtype } = operand(operator, 0);
   const on = write.on(dtype);
   const sums = (name: string) => write.add('CumSum', [name], backwards(write));
   const isZero = on.of('Equal', 'in0', 0);
-  const along = { ...view.attributes, exclusive: 0 };
+  const along = { ...operator.attributes, exclusive: 0 };
   const zeros = write.add('CumSum', [on.count(isZero)], along);
   const isFirst = on.of('And', isZero, on.of('Equal', zeros, 1));
-  const without = write.add('CumProd', [on.where(isFirst, 1, 'in0')], view.attributes);
+  const without = write.add('CumProd', [on.where(isFirst, 1, 'in0')], operator.attributes);
   const before = on.div(sums(on.mul('grad0', 'out0')), on.where(isZero, 1, 'in0'));
   const first = on.where(isFirst, sums(on.mul('grad0', without)), 0);
   write.become(0, on.where(on.of('Equal', zeros, 0), before, first), dtype);

@@ -5,7 +5,7 @@
 import { type DType, dtypeOfOnnx } from '../dtype.js';
 import type { TensorFactors } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { ExpansionWriter, reducedDimensions, summationType } from './expansion.js';
 import { numberOf, operand } from './operands.js';
 
@@ -24,14 +24,14 @@ export interface ExpansionStart {
  * usual one. `viewed` makes another form of the operand first.
  */
 export function start(
-  view: OperatorView,
+  operator: Operator,
   names: readonly string[],
   axes: readonly number[],
   sumIn?: DType,
   viewed: (write: ExpansionWriter) => string = () => 'in0',
 ): ExpansionStart {
   const write = new ExpansionWriter();
-  const { dtype } = operand(view, 0);
+  const { dtype } = operand(operator, 0);
   const type = sumIn ?? summationType(dtype);
   const whole = names.map((name) => [name]);
   const first = viewed(write);
@@ -40,27 +40,27 @@ export function start(
 }
 
 /** Mean over the axes: the sum, then a scale by the whole count. */
-export function meanOf(view: OperatorView, at: ExpansionStart, input: string, output?: string): string {
-  const { shape } = operand(view, 0);
+export function meanOf(operator: Operator, at: ExpansionStart, input: string, output?: string): string {
+  const { shape } = operand(operator, 0);
   const count = elementCount(at.axes.map((axis) => shape[axis] ?? 1));
   const sum = at.write.add('ReduceSum', [input], at.reduced, { axes: at.axes, keepdims: 1 });
   return at.write.add('Mul', [sum, at.write.scalar(at.type, 1 / count)], at.reduced, {}, output);
 }
 
 /** sqrt(mean(x²) + epsilon). */
-export function spread(view: OperatorView, at: ExpansionStart, centred: string): string {
-  const variance = meanOf(view, at, at.write.add('Mul', [centred, centred], at.whole));
-  const epsilon = at.write.scalar(at.type, numberOf(view, 'epsilon', 1e-5));
+export function spread(operator: Operator, at: ExpansionStart, centred: string): string {
+  const variance = meanOf(operator, at, at.write.add('Mul', [centred, centred], at.whole));
+  const epsilon = at.write.scalar(at.type, numberOf(operator, 'epsilon', 1e-5));
   return at.write.add('Sqrt', [at.write.add('Add', [variance, epsilon], at.reduced)], at.reduced);
 }
 
 /** Whether a result is used; all count as used while types are not known yet. */
-export function isResultUsed(view: OperatorView, index: number): boolean {
-  return index < view.outputCount && (view.outputs.length === 0 || view.outputs[index] !== null);
+export function isResultUsed(operator: Operator, index: number): boolean {
+  return index < operator.outputCount && (operator.outputs.length === 0 || operator.outputs[index] !== null);
 }
 
 /** The type of a normalisation's statistics: `stash_type`, but never coarser than the operand. */
-export function stashType(view: OperatorView): DType {
-  const stash = dtypeOfOnnx(numberOf(view, 'stash_type', 1)) ?? 'float32';
-  return operand(view, 0).dtype === 'float64' ? 'float64' : stash;
+export function stashType(operator: Operator): DType {
+  const stash = dtypeOfOnnx(numberOf(operator, 'stash_type', 1)) ?? 'float32';
+  return operand(operator, 0).dtype === 'float64' ? 'float64' : stash;
 }

@@ -8,7 +8,7 @@
  */
 import type { DimensionFactors, Window as HaloWindow } from '../factor-rule.js';
 import type { Attributes } from '../graph.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { integers, mismatch, numberOf, text } from './operands.js';
 
 /** One spatial dimension under a window. */
@@ -24,20 +24,21 @@ export interface SpatialWindow {
 
 /** The windows over each spatial dimension of `shape` (its dimensions from 2 on), from the operator's attributes. */
 export function windowsOf(
-  view: OperatorView,
+  operator: Operator,
   shape: readonly number[],
   kernel: readonly number[],
 ): readonly SpatialWindow[] {
   const spatial = shape.slice(2);
-  if (kernel.length !== spatial.length) throw mismatch(view, `its kernel has ${kernel.length} dimensions`);
-  const strides = integers(view, 'strides') ?? spatial.map(() => 1);
-  const dilations = integers(view, 'dilations') ?? spatial.map(() => 1);
-  const pads = integers(view, 'pads') ?? spatial.flatMap(() => [0, 0]);
+  if (kernel.length !== spatial.length) throw mismatch(operator, `its kernel has ${kernel.length} dimensions`);
+  const strides = integers(operator, 'strides') ?? spatial.map(() => 1);
+  const dilations = integers(operator, 'dilations') ?? spatial.map(() => 1);
+  const pads = integers(operator, 'pads') ?? spatial.flatMap(() => [0, 0]);
   const complete =
     strides.length === spatial.length && dilations.length === spatial.length && pads.length === 2 * spatial.length;
-  if (!complete) throw mismatch(view, `strides, dilations or pads do not have ${spatial.length} dimensions`);
-  if ([...strides, ...dilations].some((step) => step < 1)) throw mismatch(view, 'a stride or dilation is not positive');
-  const automatic = text(view, 'auto_pad', 'NOTSET');
+  if (!complete) throw mismatch(operator, `strides, dilations or pads do not have ${spatial.length} dimensions`);
+  if ([...strides, ...dilations].some((step) => step < 1))
+    throw mismatch(operator, 'a stride or dilation is not positive');
+  const automatic = text(operator, 'auto_pad', 'NOTSET');
   return spatial.map((input, index) => {
     const window = { input, kernel: kernel[index] ?? 1, stride: strides[index] ?? 1, dilation: dilations[index] ?? 1 };
     const reach = window.dilation * (window.kernel - 1) + 1;
@@ -50,8 +51,8 @@ export function windowsOf(
     const given: [number, number] =
       automatic === 'VALID' ? [0, 0] : [pads[index] ?? 0, pads[index + spatial.length] ?? 0];
     const steps = (input + given[0] + given[1] - reach) / window.stride;
-    if (steps < 0) throw mismatch(view, `a window of ${reach} does not fit a dimension of ${input}`);
-    const ceiling = numberOf(view, 'ceil_mode', 0) !== 0;
+    if (steps < 0) throw mismatch(operator, `a window of ${reach} does not fit a dimension of ${input}`);
+    const ceiling = numberOf(operator, 'ceil_mode', 0) !== 0;
     const output = (ceiling ? Math.ceil(steps) : Math.floor(steps)) + 1;
     // With ceil_mode a last window that would begin in the padding after the data is left out.
     const beyond = ceiling && (output - 1) * window.stride >= input + given[0];
@@ -112,11 +113,11 @@ function haloWindow({ kernel, stride, dilation, pads }: SpatialWindow, fill: num
 
 /** Attributes of an operator whose shards have their borders: no padding along sharded dimensions (`x0`, `x1`, …). */
 export function withoutPads(
-  view: OperatorView,
+  operator: Operator,
   windows: readonly SpatialWindow[],
   cut: ReadonlySet<string>,
 ): Attributes {
-  const { auto_pad: _, ...rest } = view.attributes;
+  const { auto_pad: _, ...rest } = operator.attributes;
   const pads = [0, 1].flatMap((side) =>
     windows.map((window, at) => (cut.has(`x${at}`) ? 0 : (window.pads[side] ?? 0))),
   );

@@ -13,8 +13,8 @@ import type { Graph, Node, TensorType } from '../graph.js';
 import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
 import type { OperatorEntry, OperatorFamily } from '../operator.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { entryOf } from '../ops/index.js';
-import { ruleOf, viewOf } from '../view.js';
 
 /** One use of a weight. */
 export interface ParameterPlace {
@@ -151,7 +151,7 @@ class PlaceFinder {
 
   /** Whether the operator exchanges the two dimensions of a matrix. */
   private exchanges(node: Node): boolean {
-    const { inputs, outputs } = ruleOf(viewOf(this.graph, node));
+    const { inputs, outputs } = ruleOf(operatorOf(this.graph, node));
     const [operand, result] = [inputs[0], outputs[0]];
     if (operand?.length !== 2 || result?.length !== 2) return false;
     const text = (names: DimensionFactors | undefined) => (names ?? []).join(' ');
@@ -201,7 +201,7 @@ class PlaceFinder {
     if (node.op === 'Where' && node.domain === '') return operand > 0 ? 'part' : 'other';
     if (node.inputs.length !== 2 || !other || !result || !this.isFloating(result)) return 'other';
     const shapeOf = (name: string) => this.graph.tensors.get(name)?.shape.join();
-    const linear = entry.linear(viewOf(this.graph, node));
+    const linear = entry.linear(operatorOf(this.graph, node));
     const adds = linear.some((set) => set.length === 2);
     const type = this.graph.tensors.get(tensor);
     if (adds && isVector(type) && !this.isNumber(type, result) && this.isMatmulResult(other)) return 'bias';

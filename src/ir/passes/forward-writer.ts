@@ -3,10 +3,10 @@
  */
 import type { Attributes, ConstantTensor, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
 import { needed } from '../needed.js';
+import { operatorOf } from '../operator-of.js';
 import { entryOf } from '../ops/index.js';
 import { plainNode } from '../plain-node.js';
 import { unusedName } from '../unused-name.js';
-import { viewOf } from '../view.js';
 
 /** Where a new operator belongs. */
 export type Neighbourhood = Pick<Node, 'module' | 'layer'> & Partial<Pick<Node, 'phase'>>;
@@ -68,7 +68,7 @@ export class ForwardWriter {
     const name = unusedName(this.tensors, wanted);
     const place = { module, layer, phase };
     const node = plainNode({ name, op, domain, attributes, inputs, outputs: Array(count).fill(name), ...place });
-    const types = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
+    const types = entryOf(op, domain)?.infer(operatorOf({ tensors: this.tensors }, node)) ?? [];
     if (types.length < count) throw new Error(`the registry infers no result for ${op}`);
     for (const type of types.slice(0, count))
       outputs.push(this.tensor(outputs.length === 0 ? name : `${name}:1`, type));

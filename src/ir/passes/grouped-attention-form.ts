@@ -4,9 +4,9 @@
  */
 import { type GraphIndex, makerOf, valuesOf } from '../blocks/matching.js';
 import type { Graph, Node } from '../graph.js';
+import { operatorOf } from '../operator-of.js';
 import { numbersOf } from '../ops/constants.js';
 import { numberOf, tensor } from '../ops/operands.js';
-import { viewOf } from '../view.js';
 import type { AttentionWriter } from './attention-writer.js';
 
 const [QUERY, KEY, VALUE, LAST, COSINE, SINE, BIAS, SINK] = [0, 1, 2, 5, 7, 8, 10, 11];
@@ -15,38 +15,38 @@ const KEPT = [3, 4, 9, 12, 13, 14, 15];
 
 /** Whether the operator reads only queries, keys, values, angles, a bias, lengths and sinks. */
 export function isWrittenGrouped(graph: Graph, node: Node): boolean {
-  const view = viewOf(graph, node);
-  const [, positions = 1] = view.inputs[QUERY]?.shape ?? [];
-  const total = tensor(view, 'total_sequence_length');
+  const operator = operatorOf(graph, node);
+  const [, positions = 1] = operator.inputs[QUERY]?.shape ?? [];
+  const total = tensor(operator, 'total_sequence_length');
   const isWhole = total !== undefined && Number(numbersOf(total)[0]) === positions;
-  const bias = view.inputs[BIAS]?.shape;
+  const bias = operator.inputs[BIAS]?.shape;
   const isFull = !bias || bias.slice(-2).join() === `${positions},${positions}`;
-  return isWhole && isFull && KEPT.every((index) => !view.inputs[index]);
+  return isWhole && isFull && KEPT.every((index) => !operator.inputs[index]);
 }
 
 /** Writes it; its operators end in the result. */
 export function writeGrouped(write: AttentionWriter, index: GraphIndex, node: Node): void {
   const { graph } = index;
-  const view = viewOf(graph, node);
-  const [heads, keyHeads] = [numberOf(view, 'num_heads', 1), numberOf(view, 'kv_num_heads', 1)];
+  const operator = operatorOf(graph, node);
+  const [heads, keyHeads] = [numberOf(operator, 'num_heads', 1), numberOf(operator, 'kv_num_heads', 1)];
   const operandAt = (index: number) => node.inputs[index] ?? '';
-  const [query, key, value] = view.inputs[KEY]
+  const [query, key, value] = operator.inputs[KEY]
     ? [QUERY, KEY, VALUE].map(operandAt)
     : write.parts(operandAt(QUERY), [heads, keyHeads, keyHeads]);
   const withRotary = (name: string) => rotated(write, name, graph, node);
   const queries = write.perHead(query ?? '', heads);
   const [, , positions = 1, width = 1] = write.shapeOf(queries);
-  const window = numberOf(view, 'local_window_size', -1);
+  const window = numberOf(operator, 'local_window_size', -1);
   const result = write.attended({
     query: withRotary(queries),
     key: withRotary(write.perHead(key ?? '', keyHeads)),
     value: write.perHead(value ?? '', keyHeads),
-    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(width),
-    softcap: numberOf(view, 'softcap', 0),
-    masks: [...(view.inputs[BIAS] ? [operandAt(BIAS)] : []), ...lengths(write, index, node, positions)],
+    scale: numberOf(operator, 'scale', 0) || 1 / Math.sqrt(width),
+    softcap: numberOf(operator, 'softcap', 0),
+    masks: [...(operator.inputs[BIAS] ? [operandAt(BIAS)] : []), ...lengths(write, index, node, positions)],
     isCausal: true,
     window: window < 0 ? null : window,
-    sink: sinkOf(write, node, heads, numberOf(view, 'smooth_softmax', 0) > 0),
+    sink: sinkOf(write, node, heads, numberOf(operator, 'smooth_softmax', 0) > 0),
   });
   write.joined(result);
 }
@@ -74,9 +74,9 @@ function sinkOf(write: AttentionWriter, node: Node, heads: number, isSmooth: boo
  * second half, or neighbours where interleaved; features beyond the tables' stay.
  */
 function rotated(write: AttentionWriter, heads: string, graph: Graph, node: Node): string {
-  const view = viewOf(graph, node);
-  const half = view.inputs[COSINE]?.shape[1] ?? 0;
-  if (numberOf(view, 'do_rotary', 0) === 0 || half === 0) return heads;
+  const operator = operatorOf(graph, node);
+  const half = operator.inputs[COSINE]?.shape[1] ?? 0;
+  if (numberOf(operator, 'do_rotary', 0) === 0 || half === 0) return heads;
   const [batch = 1, count = 1, positions = 1, width = 1] = write.shapeOf(heads);
   const cut = (name: string, axis: number, start: number, end: number, step = 1) =>
     write.add('Slice', [name], { starts: [start], ends: [end], axes: [axis], steps: [step] });
@@ -84,7 +84,7 @@ function rotated(write: AttentionWriter, heads: string, graph: Graph, node: Node
     string,
     string,
   ];
-  const isInterleaved = numberOf(view, 'rotary_interleaved', 0) !== 0;
+  const isInterleaved = numberOf(operator, 'rotary_interleaved', 0) !== 0;
   const [first, second] = isInterleaved
     ? [cut(heads, 3, 0, 2 * half, 2), cut(heads, 3, 1, 2 * half, 2)]
     : [cut(heads, 3, 0, half), cut(heads, 3, half, 2 * half)];

@@ -16,14 +16,14 @@ import {
   type Weight,
 } from '../graph.js';
 import { writeOnnx } from '../onnx/writer.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Operator, OperatorEntry } from '../operator.js';
 import { mismatch } from '../ops/operands.js';
 import { plainNode } from '../plain-node.js';
 import type { Evaluate } from './fold.js';
 
 /** Known facts of an operator that is not in the registry. */
 interface UnknownOperator {
-  readonly view: OperatorView;
+  readonly operator: Operator;
   /** Declared types of the results, null where the file states none completely. */
   readonly declared: readonly (TensorType | null)[];
   /** Names of the results; null where one is not used. */
@@ -37,23 +37,23 @@ interface UnknownOperator {
 }
 
 /** Types by an operator's entry. Throws the errors of the entry on operands that do not fit. */
-export function inferByEntry(entry: OperatorEntry, view: OperatorView, file: string): readonly TensorType[] {
-  return locating(view, file, () => {
-    const types = entry.infer(view);
-    for (const type of types) checkSizes(view, type);
+export function inferByEntry(entry: OperatorEntry, operator: Operator, file: string): readonly TensorType[] {
+  return locating(operator, file, () => {
+    const types = entry.infer(operator);
+    for (const type of types) checkSizes(operator, type);
     // Rules are bound when a plan is made; nodes that they would refuse are refused here, where the file is known.
-    checkCounts(view, entry.rule({ ...view, outputs: types }), types.length);
+    checkCounts(operator, entry.rule({ ...operator, outputs: types }), types.length);
     return types;
   });
 }
 
-/** An operator's attributes in full, as its entry completes them; types of its operands must be in `view`. */
-export function attributesInFull(entry: OperatorEntry, view: OperatorView, file: string): Attributes {
-  return locating(view, file, () => entry.complete?.(view) ?? view.attributes);
+/** An operator's attributes in full, as its entry completes them; the types of its operands must be known. */
+export function attributesInFull(entry: OperatorEntry, operator: Operator, file: string): Attributes {
+  return locating(operator, file, () => entry.complete?.(operator) ?? operator.attributes);
 }
 
 /** The errors of an entry get the place in the file. */
-function locating<Value>(view: OperatorView, file: string, ask: () => Value): Value {
+function locating<Value>(operator: Operator, file: string, ask: () => Value): Value {
   try {
     return ask();
   } catch (error) {
@@ -62,26 +62,26 @@ function locating<Value>(view: OperatorView, file: string, ask: () => Value): Va
       error.code,
       error.exit,
       error.message,
-      { file, node: view.name, ...error.where },
+      { file, node: operator.name, ...error.where },
       error.hint,
     );
   }
 }
 
 /** A rule names the dimensions of every operand that an operator can have. */
-function checkCounts(view: OperatorView, { inputs }: FactorRule, results: number): void {
-  const excess = view.inputs.findIndex((type, index) => type !== null && !inputs[index]);
+function checkCounts(operator: Operator, { inputs }: FactorRule, results: number): void {
+  const excess = operator.inputs.findIndex((type, index) => type !== null && !inputs[index]);
   if (excess >= 0)
-    throw mismatch(view, `it has ${view.inputs.length} operands, and ${view.op} has no operand ${excess}`);
-  if (view.outputCount > results)
-    throw mismatch(view, `it has ${view.outputCount} results, and ${view.op} makes ${results} at most`);
+    throw mismatch(operator, `it has ${operator.inputs.length} operands, and ${operator.op} has no operand ${excess}`);
+  if (operator.outputCount > results)
+    throw mismatch(operator, `it has ${operator.outputCount} results, and ${operator.op} makes ${results} at most`);
 }
 
-function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
+function checkSizes(operator: Operator, { dtype, shape }: TensorType): void {
   if (shape.length > MOST_DIMENSIONS)
-    throw mismatch(view, `its result would have ${shape.length} dimensions, and ${MOST_DIMENSIONS} is the maximum`);
+    throw mismatch(operator, `its result would have ${shape.length} dimensions, and ${MOST_DIMENSIONS} is the maximum`);
   if (shape.every((size) => Number.isSafeInteger(size) && size >= 0)) return;
-  throw mismatch(view, `its result would be ${dtype}[${shape.join(', ')}]`);
+  throw mismatch(operator, `its result would be ${dtype}[${shape.join(', ')}]`);
 }
 
 /** The error for a node that needs to know, before the run, something that depends on the data of `inputs`. */
@@ -107,7 +107,7 @@ export function dataDependent(
 
 /** Types of an unknown operator's results. */
 export async function inferUnknown(unknown: UnknownOperator): Promise<readonly (TensorType | null)[]> {
-  const { view, declared, outputs } = unknown;
+  const { operator, declared, outputs } = unknown;
   if (outputs.every((name, index) => name === null || declared[index])) return declared;
   try {
     return await trialRun(unknown);
@@ -116,9 +116,9 @@ export async function inferUnknown(unknown: UnknownOperator): Promise<readonly (
     throw new AutoparError(
       'unknown-operator',
       'input',
-      `node '${view.name}' is ${view.domain ? `${view.domain}.` : ''}${view.op}, an unknown operator; the ` +
+      `node '${operator.name}' is ${operator.domain ? `${operator.domain}.` : ''}${operator.op}, an unknown operator; the ` +
         `file does not state the shapes of its results, and ONNX Runtime does not run it: ${reason}`,
-      { file: unknown.file, node: view.name },
+      { file: unknown.file, node: operator.name },
       'state its result shapes in the file (value_info), or export without this operator',
     );
   }
@@ -126,18 +126,18 @@ export async function inferUnknown(unknown: UnknownOperator): Promise<readonly (
 
 /** Runs the operator alone on zeros (constants as they are) and returns the types of its results. */
 async function trialRun({
-  view,
+  operator,
   outputs,
   constants,
   evaluate,
   domains,
 }: UnknownOperator): Promise<readonly (TensorType | null)[]> {
-  const names = view.inputs.map((type, index) => (type ? `in${index}` : null));
+  const names = operator.inputs.map((type, index) => (type ? `in${index}` : null));
   const results = outputs.map((name, index) => (name === null ? null : `out${index}`));
   const tensors = new Map<string, TensorType>();
   const weights = new Map<string, Weight>();
   const feeds: Record<string, ConstantTensor> = {};
-  view.inputs.forEach((type, index) => {
+  operator.inputs.forEach((type, index) => {
     const name = names[index];
     if (!type || !name) return;
     tensors.set(name, type);
@@ -145,7 +145,7 @@ async function trialRun({
     if (value) weights.set(name, { ...type, source: { kind: 'inline', data: value.data }, role: 'constant' });
     else feeds[name] = { ...type, data: new Uint8Array(byteLength(type.dtype, elementCount(type.shape))) };
   });
-  const { name, op, domain, attributes } = view;
+  const { name, op, domain, attributes } = operator;
   const node = plainNode({ name, op, domain, attributes, inputs: names, outputs: results });
   const graph: Graph = {
     name: 'trial',

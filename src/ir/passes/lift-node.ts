@@ -6,8 +6,8 @@ import { AutoparError } from '../error.js';
 import type { FactorKind, FactorRule } from '../factor-rule.js';
 import { type Attributes, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import type { OperatorEntry, OperatorFamily } from '../operator.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { entryOf } from '../ops/index.js';
-import { ruleOf, viewOf } from '../view.js';
 import {
   batchDigits,
   batchPlaces,
@@ -97,7 +97,7 @@ class Lifting {
     private readonly operands: readonly (Digits | null)[],
     private readonly batch: number,
   ) {
-    this.rule = ruleOf(viewOf(graph, node));
+    this.rule = ruleOf(operatorOf(graph, node));
   }
 
   result(): LiftedNode | Lost {
@@ -166,7 +166,7 @@ class Lifting {
   private attributes(): Attributes {
     const { entry, node, rule } = this;
     const size = (name: string) => (rule.factors.get(name)?.size ?? 1) * (this.places.has(name) ? this.batch : 1);
-    return entry.resize?.(viewOf(this.graph, node), rule, size) ?? node.attributes;
+    return entry.resize?.(operatorOf(this.graph, node), rule, size) ?? node.attributes;
   }
 
   /** The registry must infer the shapes that the factors imply: returns the difference as text, or null. */
@@ -182,7 +182,7 @@ class Lifting {
       return { dtype, shape: withBatch(shape, digits, this.batch) };
     });
     try {
-      const found = this.entry.infer({ ...viewOf(this.graph, this.node), attributes, inputs, outputs: [] });
+      const found = this.entry.infer({ ...operatorOf(this.graph, this.node), attributes, inputs, outputs: [] });
       const wrong = shapes.findIndex(
         (shape, index) => this.resultType(index) !== null && found[index]?.shape.join() !== shape.join(),
       );

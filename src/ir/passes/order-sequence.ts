@@ -16,11 +16,11 @@ import { type DimensionMarks, followDimensions, markOfDimension } from '../follo
 import { type Graph, type Node, type TensorOrder, type TensorType, typeOf, type Weight } from '../graph.js';
 import { fixedTensors } from '../of-weights.js';
 import type { OperatorFamily } from '../operator.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { constant, constantWeight } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { orderedPlaces, reordered } from '../sequence-order.js';
 import { unusedName } from '../unused-name.js';
-import { ruleOf, viewOf } from '../view.js';
 
 /** The attribute of an attention, and of its gradient, with the number of ranks that the order is for. */
 export const ZIGZAG = 'zigzag';
@@ -152,7 +152,7 @@ class Reordering {
   private isFree(node: Node): boolean {
     const { graph, marks } = this;
     const factors = marks.factorMarks(node);
-    const rule = ruleOf(viewOf(graph, node));
+    const rule = ruleOf(operatorOf(graph, node));
     const follows = ruleSides(rule, node).every(({ of: name, dims }) =>
       marks.dimensionMarks(name).every((mark, axis) => {
         const found = markOfDimension(dims[axis] ?? [], rule, factors);

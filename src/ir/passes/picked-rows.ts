@@ -17,7 +17,7 @@ import { onnxOfDtype } from '../dtype.js';
 import type { AutoparError } from '../error.js';
 import { elementCount, INTERNAL_OPSET } from '../graph.js';
 import type { SourceAttributes, SourceNode } from '../onnx/model.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { numberAttribute, numbersAttribute, type RewriteContext } from './rewrite.js';
@@ -94,8 +94,8 @@ export class PickedRows {
       : null;
   }
 
-  /** Follows rows through an operator with its types; `view` has null for operands that have become attributes. */
-  follow(node: SourceNode, view: OperatorView): void {
+  /** Follows rows through a node; `operator` has null for operands that have become attributes. */
+  follow(node: SourceNode, operator: Operator): void {
     const places = this.placesOf(node.inputs);
     if (!places || this.isKnown(node)) return;
     if (node.inputs.some((name) => this.shapes.has(name ?? ''))) {
@@ -106,12 +106,12 @@ export class PickedRows {
     const marks = node.inputs.map((name) => this.rows.get(name ?? '') ?? null);
     const found = marks.flatMap((mark) => mark ?? []);
     const [first] = found;
-    const isAttribute = marks.some((mark, index) => mark && !view.inputs[index]);
+    const isAttribute = marks.some((mark, index) => mark && !operator.inputs[index]);
     if (!first || isAttribute || found.some((mark) => mark.places !== places || mark.along !== first.along))
       throw places.refusal;
-    const [before, after] = [view.inputs[0], view.outputs[0]].map((type) => type?.shape.join());
+    const [before, after] = [operator.inputs[0], operator.outputs[0]].map((type) => type?.shape.join());
     if (found.some(({ gate }) => gate !== null) && !(VIEWS.has(node.op) && before === after)) throw places.refusal;
-    const axes = rowAxes(view, marks);
+    const axes = rowAxes(operator, marks);
     if (!axes) throw places.refusal;
     for (const [index, name] of node.outputs.entries())
       if (name !== null) this.rows.set(name, { ...first, axis: axes[index] ?? 0 });
@@ -355,8 +355,8 @@ interface Picking {
 }
 
 /** By result the dimension that the rule carries rows to, one by one; null where it does not. */
-function rowAxes(view: OperatorView, marks: readonly (FollowedRows | null)[]): readonly number[] | null {
-  const rule = entryOf(view.op, view.domain)?.rule(view);
+function rowAxes(operator: Operator, marks: readonly (FollowedRows | null)[]): readonly number[] | null {
+  const rule = entryOf(operator.op, operator.domain)?.rule(operator);
   if (!rule) return null;
   const factors = new Set(marks.flatMap((mark, index) => (mark ? (rule.inputs[index]?.[mark.axis] ?? ['']) : [])));
   const [factor = ''] = factors;

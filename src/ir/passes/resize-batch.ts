@@ -10,9 +10,9 @@ import type { FactorRule } from '../factor-rule.js';
 import type { DimensionMark, DimensionMarks } from '../follow-dimensions.js';
 import { type ConstantTensor, elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { readWeight } from '../onnx/tensors.js';
+import { operatorOf, ruleOf } from '../operator-of.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
-import { ruleOf, viewOf } from '../view.js';
 import { liftBatch } from './lift-batch.js';
 
 /** Types in which exporters number samples. */
@@ -46,7 +46,7 @@ export function resizeNotes(graph: Graph): readonly string[] {
   const marks = followBatch(graph);
   const summing = graph.nodes.find((node) => {
     if (entryOf(node.op, node.domain)?.family !== 'contraction') return false;
-    const { factors } = ruleOf(viewOf(graph, node));
+    const { factors } = ruleOf(operatorOf(graph, node));
     return [...marks.factorMarks(node).keys()].some((factor) => factors.get(factor)?.kind === 'contracting');
   });
   if (!summing) return [];
@@ -81,8 +81,8 @@ class Resizing {
   }
 
   private node(node: Node): Node {
-    const view = viewOf(this.original, node);
-    const rule = ruleOf(view);
+    const operator = operatorOf(this.original, node);
+    const rule = ruleOf(operator);
     const factors = this.marks.factorMarks(node);
     const entry = entryOf(node.op, node.domain);
     if (factors.size > 0 && this.marks.conflicts.includes(node.name))
@@ -101,7 +101,7 @@ class Resizing {
       );
     const attributes =
       factors.size > 0 && entry?.resize
-        ? entry.resize(view, rule, (factor) => this.factorSize(rule, factor, factors))
+        ? entry.resize(operator, rule, (factor) => this.factorSize(rule, factor, factors))
         : node.attributes;
     const expected = node.outputs.map((output) => (output === null ? null : this.typeOf(output)));
     if (entry) this.check(node, attributes, expected);
@@ -131,10 +131,10 @@ class Resizing {
 
   /** Checks that the registry infers the shapes that the marks imply. */
   private check(node: Node, attributes: Node['attributes'], expected: readonly (TensorType | null)[]): void {
-    const view = viewOf({ tensors: this.tensors }, { ...node, attributes });
+    const operator = operatorOf({ tensors: this.tensors }, { ...node, attributes });
     let found: readonly TensorType[];
     try {
-      found = entryOf(node.op, node.domain)?.infer({ ...view, outputs: [] }) ?? [];
+      found = entryOf(node.op, node.domain)?.infer({ ...operator, outputs: [] }) ?? [];
     } catch (error) {
       throw this.ambiguous(node, error instanceof Error ? error.message : String(error));
     }

@@ -13,7 +13,7 @@ import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Attributes, type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
 import type { InputKind, SourceGraph, SourceNode } from '../onnx/model.js';
-import type { OperatorView } from '../operator.js';
+import type { Operator } from '../operator.js';
 import { entryOf, isSizedByData } from '../ops/index.js';
 import { readConstantInputs } from './constant-inputs.js';
 import { DerivedNames } from './derived-names.js';
@@ -223,7 +223,7 @@ class ResolveWalk {
     );
     const operands = trimmed(inputs);
     const kept = operands.map((operand) => (operand === null ? null : this.valueNamed(operand)));
-    const view: OperatorView = {
+    const operator: Operator = {
       name,
       op: node.op,
       domain: node.domain,
@@ -233,9 +233,9 @@ class ResolveWalk {
       outputCount: node.outputs.length,
     };
     const attributes = entry
-      ? attributesInFull(entry, view, this.options.file)
+      ? attributesInFull(entry, operator, this.options.file)
       : typedAttributes(given, node.numberTypes);
-    const complete = { ...view, attributes };
+    const complete = { ...operator, attributes };
     const types = entry || !constant ? await this.resultTypes(complete, node, kept) : null;
     this.picked.follow(node, { ...complete, outputs: types ?? [] });
     const ready: SourceNode = { ...node, attributes, inputs: operands, opset: INTERNAL_OPSET };
@@ -261,14 +261,14 @@ class ResolveWalk {
   }
 
   private async resultTypes(
-    view: OperatorView,
+    operator: Operator,
     node: SourceNode,
     values: readonly (Value | null)[],
   ): Promise<readonly (TensorType | null)[]> {
-    const entry = entryOf(view.op, view.domain);
-    const inferred = entry && inferByEntry(entry, view, this.options.file);
+    const entry = entryOf(operator.op, operator.domain);
+    const inferred = entry && inferByEntry(entry, operator, this.options.file);
     if (inferred) return node.outputs.map((name, index) => (name === null ? null : (inferred[index] ?? null)));
-    const key = view.domain ? `${view.domain}.${view.op}` : view.op;
+    const key = operator.domain ? `${operator.domain}.${operator.op}` : operator.op;
     this.unknown.set(key, (this.unknown.get(key) ?? 0) + 1);
     const declared = node.outputs.map((name) => this.declaredType(name));
     const constants = await Promise.all(
@@ -279,7 +279,7 @@ class ResolveWalk {
       ),
     );
     return inferUnknown({
-      view,
+      operator,
       declared,
       outputs: node.outputs,
       constants,

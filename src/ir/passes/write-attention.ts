@@ -4,8 +4,8 @@
  */
 import { type GraphIndex, indexGraph } from '../blocks/matching.js';
 import type { Graph, Node } from '../graph.js';
+import { operatorOf } from '../operator-of.js';
 import { numberOf } from '../ops/operands.js';
-import { viewOf } from '../view.js';
 import { AttentionWriter } from './attention-writer.js';
 import { ForwardWriter, readIn } from './forward-writer.js';
 import { isWrittenGrouped, writeGrouped } from './grouped-attention-form.js';
@@ -50,20 +50,20 @@ function isWrittenPlain(_: Graph, { inputs, attributes }: Node): boolean {
 }
 
 function writePlain(write: AttentionWriter, { graph }: GraphIndex, node: Node): void {
-  const view = viewOf(graph, node);
+  const operator = operatorOf(graph, node);
   const [query = '', key = '', value = '', mask = null] = node.inputs as readonly string[];
-  const isFlat = view.inputs[0]?.shape.length === 3;
-  const [heads, keyHeads] = [numberOf(view, 'q_num_heads', 1), numberOf(view, 'kv_num_heads', 1)];
+  const isFlat = operator.inputs[0]?.shape.length === 3;
+  const [heads, keyHeads] = [numberOf(operator, 'q_num_heads', 1), numberOf(operator, 'kv_num_heads', 1)];
   const perHead = (name: string, count: number) => (isFlat ? write.perHead(name, count) : name);
   const queries = perHead(query, heads);
   const result = write.attended({
     query: queries,
     key: perHead(key, keyHeads),
     value: perHead(value, keyHeads),
-    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(write.shapeOf(queries)[3] ?? 1),
-    softcap: numberOf(view, 'softcap', 0),
+    scale: numberOf(operator, 'scale', 0) || 1 / Math.sqrt(write.shapeOf(queries)[3] ?? 1),
+    softcap: numberOf(operator, 'softcap', 0),
     masks: mask === null ? [] : [mask],
-    isCausal: numberOf(view, 'is_causal', 0) !== 0,
+    isCausal: numberOf(operator, 'is_causal', 0) !== 0,
     window: null,
     sink: null,
   });

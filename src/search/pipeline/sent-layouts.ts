@@ -12,8 +12,8 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
 import { byteLength, dtypeBits } from '../../ir/dtype.js';
 import { elementCount, type Graph, type Node, runsPerStep, type TensorType, typeOf } from '../../ir/graph.js';
+import { operatorOf } from '../../ir/operator-of.js';
 import { operatorEntry } from '../../ir/ops/index.js';
-import { viewOf } from '../../ir/view.js';
 import type { Assignment, SharedReshard, TensorReader } from '../../partition/assignment.js';
 import { type CutTransfer, cutStages } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
@@ -182,9 +182,9 @@ class Sending {
 
   private wanted(node: Node, { operand }: TensorReader): Layout | null {
     const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
-    const view = viewOf(this.graph, node);
+    const operator = operatorOf(this.graph, node);
     const entry = operatorEntry(node);
-    return operandLayouts(entry.rule(view), strategy, entry.linear(view), this.mesh)[operand] ?? null;
+    return operandLayouts(entry.rule(operator), strategy, entry.linear(operator), this.mesh)[operand] ?? null;
   }
 
   /** The layout sharded further, over the sub-axes that do not shard it, along the first dimension that they divide. */

@@ -4,9 +4,9 @@
 import type { Cluster } from '../../cost-model/cluster.js';
 import { priceFragment } from '../../cost-model/price.js';
 import { type Graph, type Node, runsPerStep } from '../../ir/graph.js';
+import { operatorOf } from '../../ir/operator-of.js';
 import { madeOnce } from '../../ir/remembered.js';
 import { structureKey } from '../../ir/structure-key.js';
-import { viewOf } from '../../ir/view.js';
 import { lowerOperator } from '../../partition/lower-operator.js';
 import { makeMesh } from '../../sharding-propagation/mesh.js';
 import { REPLICATED } from '../../sharding-propagation/strategy.js';
@@ -17,12 +17,12 @@ export function unshardedSeconds(graph: Graph, cluster: Cluster): ReadonlyMap<No
   const known = new Map<string, number>();
   return new Map(
     graph.nodes.map((node) => {
-      const view = viewOf(graph, node);
-      const key = structureKey(view);
+      const operator = operatorOf(graph, node);
+      const key = structureKey(operator);
       const seconds = madeOnce(
         known,
         key,
-        () => priceFragment(lowerOperator(view, REPLICATED, mesh).fragment, cluster) / 1e9,
+        () => priceFragment(lowerOperator(operator, REPLICATED, mesh).fragment, cluster) / 1e9,
       );
       return [node, runsPerStep(node.phase, graph) * seconds];
     }),

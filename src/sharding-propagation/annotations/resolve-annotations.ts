@@ -5,8 +5,8 @@
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { fileTensorOf, typeOf } from '../../ir/graph.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import { entryOf } from '../../ir/ops/index.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
 import { graphDemand } from '../file-form.js';
 import type { Mesh } from '../mesh.js';
 import type { LayoutDemand, OperatorPin, Pin, PinSource } from '../pin.js';
@@ -103,7 +103,7 @@ function operatorPins(
   // A glob over nodes or types gathers operators of many rules: factors apply to those that have them.
   const exact = pin.target.kind === 'node' && !isGlob(pin.target.glob);
   const withFactors = about.filter((node) => {
-    const known = ruleOf(viewOf(styles.graph, node)).factors;
+    const known = ruleOf(operatorOf(styles.graph, node)).factors;
     return factors !== undefined && (exact || Object.keys(factors).every((name) => known.has(name)));
   });
   const [example] = about;
@@ -111,7 +111,7 @@ function operatorPins(
     throw doesNotFit(
       source,
       `no operator that fits has the factors ${Object.keys(factors).join(', ')}`,
-      `${example.name} has ${[...ruleOf(viewOf(styles.graph, example)).factors.keys()].join(', ')}; ` +
+      `${example.name} has ${[...ruleOf(operatorOf(styles.graph, example)).factors.keys()].join(', ')}; ` +
         'docs/reference/operators.md lists all rules',
     );
   const tensors = pin.layout !== undefined || pin.split !== undefined || pin.map !== undefined;
@@ -131,9 +131,9 @@ function directPin(
   mesh: Mesh,
   source: PinSource,
 ): OperatorPin {
-  const view = viewOf(graph, node);
-  const rule = ruleOf(view);
-  const linear = entryOf(node.op, node.domain)?.linear(view) ?? [];
+  const operator = operatorOf(graph, node);
+  const rule = ruleOf(operator);
+  const linear = entryOf(node.op, node.domain)?.linear(operator) ?? [];
   const asked = operatorDemands(pin, subjectsOf(graph, node), mesh, source).map((sides) => ({
     ...sides,
     operands: sides.operands.map(

@@ -6,7 +6,7 @@ import { AutoparError } from '../../ir/error.js';
 import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import { appendTo, groupBy } from '../../ir/group-by.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import type { Mesh } from '../mesh.js';
 import type { OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
 import { contradiction, demandsAgree, demandText, type PinDemands } from './agreement.js';
@@ -61,7 +61,7 @@ function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly
   }
   const crowded = graph.nodes.filter((node) => (byNode.get(node.name)?.length ?? 0) > 1);
   return crowded.flatMap((node) => {
-    const rule: FactorRule = ruleOf(viewOf(graph, node));
+    const rule: FactorRule = ruleOf(operatorOf(graph, node));
     return pairsOf(byNode.get(node.name) ?? []).flatMap(([one, other]): readonly Clash[] => {
       if (one.pin === other.pin) return [];
       const problem = contradiction(one.demands, other.demands, rule, mesh);

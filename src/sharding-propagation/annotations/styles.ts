@@ -11,8 +11,8 @@
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { weightTensors } from '../../ir/of-weights.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import { entryOf } from '../../ir/ops/index.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { OperatorPin, PinSource } from '../pin.js';
 import { pieceName } from '../refine.js';
@@ -103,7 +103,7 @@ function biasPin(
 ): readonly OperatorPin[] {
   const operand = reader.inputs.indexOf(weighted);
   if (operand < 0 || entryOf(reader.op, reader.domain)?.family !== 'elementwise') return [];
-  const rule = ruleOf(viewOf(context.graph, reader));
+  const rule = ruleOf(operatorOf(context.graph, reader));
   const [factor, ...others] = rule.inputs[operand]?.[axis] ?? [];
   if (factor === undefined || others.length > 0) return [];
   const bias = reader.inputs.some(
@@ -154,7 +154,7 @@ function sequence(styling: Styling): readonly OperatorPin[] {
   const pins = nodes.flatMap((node): readonly OperatorPin[] => {
     const activation = node.inputs.some((name) => name !== null && !context.weights().has(name));
     if (!activation || !ALONG_THE_SEQUENCE.has(entryOf(node.op, node.domain)?.family)) return [];
-    const rule = ruleOf(viewOf(graph, node));
+    const rule = ruleOf(operatorOf(graph, node));
     const found = context.sequence()(node, rule);
     if (!found) return [];
     const { factor, before, size } = found;

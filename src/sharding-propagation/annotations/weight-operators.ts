@@ -7,8 +7,8 @@
  */
 import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
+import { operatorOf, ruleOf } from '../../ir/operator-of.js';
 import { entryOf } from '../../ir/ops/index.js';
-import { ruleOf, viewOf } from '../../ir/view.js';
 
 export interface WeightOperator {
   readonly node: Node;
@@ -30,7 +30,7 @@ export function weightOperator(graph: Graph, node: Node, weights: ReadonlySet<st
   const isWeight = (operand: number) => weights.has(node.inputs[operand] ?? '');
   const present = node.inputs.flatMap((name, index) => (name === null ? [] : [index]));
   if (present.every(isWeight)) return null;
-  const rule = ruleOf(viewOf(graph, node));
+  const rule = ruleOf(operatorOf(graph, node));
   // A bias beside the matrix is a weight too: the product's weight is the one that the sum runs over.
   for (const operand of present.filter(isWeight)) {
     const own = shardable(rule, rule.inputs[operand]);

@@ -24,8 +24,8 @@ import { type ResolvedCuts, type ResolveOptions, resolveCuts } from './resolve.j
 export function chooseStrategy(cells: OperatorCells, resolved: ResolvedCuts, options: ResolveOptions): Strategy {
   const { demands, mesh } = options;
   if (!demands && resolved.causes.size === 0) return REPLICATED;
-  const { rule, entry, view } = cells;
-  const linear = demands || cells.factors.some(({ kind }) => kind !== 'pass') ? entry.linear(view) : [];
+  const { rule, entry, operator } = cells;
+  const linear = demands || cells.factors.some(({ kind }) => kind !== 'pass') ? entry.linear(operator) : [];
   const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;
   for (const cuts of attempts(cells, resolved, options)) {
     const placed = placementsOf(cells, cuts, mesh);
@@ -39,7 +39,7 @@ export function chooseStrategy(cells: OperatorCells, resolved: ResolvedCuts, opt
     const reason =
       `its rule is ${rule.text}, and no strategy in reach on this mesh satisfies ` +
       `${sources.length > 1 ? 'them' : 'it'}`;
-    throw pinCannotBeKept(`${view.op} ${cells.node.name}`, sources, reason);
+    throw pinCannotBeKept(`${operator.op} ${cells.node.name}`, sources, reason);
   }
   return REPLICATED;
 }

@@ -111,7 +111,7 @@ function cutText(cut: Cut, size: number, mesh: Mesh): string {
 
 function refused(pin: OperatorPin, cells: OperatorCells, problem: string) {
   return pinCannotBeKept(
-    `${cells.view.op} ${cells.node.name}`,
+    `${cells.operator.op} ${cells.node.name}`,
     [pin.source],
     `its rule is ${cells.rule.text}, and ${problem}`,
   );

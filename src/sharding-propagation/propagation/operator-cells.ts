@@ -9,11 +9,11 @@
  */
 import type { FactorKind, FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
-import type { OperatorEntry, OperatorView } from '../../ir/operator.js';
+import type { Operator, OperatorEntry } from '../../ir/operator.js';
+import { operatorOf } from '../../ir/operator-of.js';
 import { operatorEntry } from '../../ir/ops/index.js';
 import { mayBePadded } from '../../ir/padding.js';
 import { madeOnce } from '../../ir/remembered.js';
-import { viewOf } from '../../ir/view.js';
 import { borderProblem } from '../halo.js';
 import { axesSize, type Mesh } from '../mesh.js';
 import type { CutItem } from './cut.js';
@@ -59,7 +59,7 @@ export type WalkDirection = (typeof TURNS)[number];
 
 export interface OperatorCells {
   readonly node: Node;
-  readonly view: OperatorView;
+  readonly operator: Operator;
   readonly entry: OperatorEntry;
   readonly rule: FactorRule;
   readonly factors: readonly CellFactor[];
@@ -82,11 +82,11 @@ export interface CellsInput {
 export function cellsMaker({ graph, cuts, readers }: CellsInput): (node: Node) => OperatorCells {
   const known = new Map<FactorRule, Map<OperatorEntry, RuleCells>>();
   return (node) => {
-    const view = viewOf(graph, node);
+    const operator = operatorOf(graph, node);
     const entry = operatorEntry(node);
-    const rule = entry.rule(view);
+    const rule = entry.rule(operator);
     const byEntry = madeOnce(known, rule, () => new Map<OperatorEntry, RuleCells>());
-    const shared = madeOnce(byEntry, entry, () => ruleCells(rule, entry, view));
+    const shared = madeOnce(byEntry, entry, () => ruleCells(rule, entry, operator));
     const side =
       (kind: CellSide['kind']) =>
       (tensor: string | null, index: number): readonly CellSide[] => {
@@ -99,7 +99,7 @@ export function cellsMaker({ graph, cuts, readers }: CellsInput): (node: Node) =
     const { factors, contracts, widens } = shared;
     const shown = node.outputs.some((output) => output !== null && (readers.get(output) ?? 0) > 1);
     const turns = widens ? WIDENS : contracts ? CONTRACTS : shown ? SHOWN : HIDDEN;
-    return { node, view, entry, rule, factors, sides, contracts, turns };
+    return { node, operator, entry, rule, factors, sides, contracts, turns };
   };
 }
 
@@ -116,7 +116,7 @@ interface RuleCells extends Pick<OperatorCells, 'factors' | 'contracts'> {
   readonly widens: boolean;
 }
 
-function ruleCells(rule: FactorRule, entry: OperatorEntry, view: OperatorView): RuleCells {
+function ruleCells(rule: FactorRule, entry: OperatorEntry, operator: Operator): RuleCells {
   const numbers = new Map<string, number>();
   const factors: CellFactor[] = [];
   for (const { name, size, kind } of rule.factors.values()) {
@@ -126,7 +126,7 @@ function ruleCells(rule: FactorRule, entry: OperatorEntry, view: OperatorView): 
   }
   // The factor that windows read is sharded as the factor that they make.
   for (const { name, halo } of rule.factors.values()) if (halo) numbers.set(name, numbers.get(halo.of) ?? -1);
-  const dimensions = (dims: FactorRule['inputs'], types: OperatorView['inputs']) =>
+  const dimensions = (dims: FactorRule['inputs'], types: Operator['inputs']) =>
     types.map((type, index) => {
       const own = dims[index];
       if (!type || !own) return null;
@@ -139,8 +139,8 @@ function ruleCells(rule: FactorRule, entry: OperatorEntry, view: OperatorView): 
         };
       });
     });
-  const inputs = dimensions(rule.inputs, view.inputs);
-  const outputs = dimensions(rule.outputs, view.outputs);
+  const inputs = dimensions(rule.inputs, operator.inputs);
+  const outputs = dimensions(rule.outputs, operator.outputs);
   const read = new Set(inputs.flatMap((dims) => dims?.flatMap((dimension) => dimension.factors) ?? []));
   const widens = factors.some((factor, at) => factor.size > 1 && !read.has(at));
   return { factors, inputs, outputs, contracts: factors.some((factor) => factor.contracting), widens };
@@ -152,7 +152,7 @@ export function mayTake(cells: OperatorCells, factor: CellFactor, item: CutItem,
   const shards = axesSize(mesh, item.axes);
   if (borderProblem(cells.rule, factor.name, shards) !== null) return false;
   if (item.size % shards === 0) return true;
-  return item.size > shards && mayBePadded(factor.name, cells.view, cells.rule, cells.entry);
+  return item.size > shards && mayBePadded(factor.name, cells.operator, cells.rule, cells.entry);
 }
 
 /** Whether lowering has a way to shard a factor of a kind. */

@@ -132,7 +132,7 @@ function preferredAxes(
 function refused({ cells, counts }: SplitProblem, problem: string) {
   const sources = [...new Set(counts.map(({ source }) => source))];
   return pinCannotBeKept(
-    `${cells.view.op} ${cells.node.name}`,
+    `${cells.operator.op} ${cells.node.name}`,
     sources,
     `its rule is ${cells.rule.text}, and ${problem}`,
   );

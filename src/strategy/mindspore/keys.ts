@@ -7,7 +7,7 @@
  * the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`.
  */
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';
-import { viewOf } from '../../ir/view.js';
+import { operatorOf } from '../../ir/operator-of.js';
 import { primitiveOf } from './primitives.js';
 
 /** A key per operator, in graph order; no two are equal. */
@@ -16,7 +16,7 @@ export function strategyKeys(graph: Graph): ReadonlyMap<Node, string> {
   const taken = new Set<string>();
   const counts = new Map<string, number>();
   for (const node of graph.nodes) {
-    const primitive = primitiveOf(viewOf(graph, node));
+    const primitive = primitiveOf(operatorOf(graph, node));
     const parameter = firstParameter(graph, node);
     const base = parameter === null ? `${primitive}_${counted(counts, primitive)}` : `${primitive}_${parameter}`;
     let key = base;

@@ -1,19 +1,25 @@
 /**
  * @file MindSpore's names of operators, as in the keys of its strategy checkpoints.
  */
-import type { OperatorView } from '../../ir/operator.js';
+import type { Operator } from '../../ir/operator.js';
 
 /** One name, or several of which the first that fits is taken. */
-type PrimitiveNaming = string | readonly { readonly name: string; readonly when?: (view: OperatorView) => boolean }[];
+type PrimitiveNaming = string | readonly { readonly name: string; readonly when?: (operator: Operator) => boolean }[];
 
-const rankOf = (view: OperatorView, operand: number) => view.inputs[operand]?.shape.length ?? 0;
+const rankOf = (operator: Operator, operand: number) => operator.inputs[operand]?.shape.length ?? 0;
 
 /** By ONNX operator. Other operators have the same name in both, or none in MindSpore: then the ONNX name is used. */
 const PRIMITIVES: Readonly<Record<string, PrimitiveNaming>> = {
   // A matmul of two matrices is MatMul; any with leading dimensions is BatchMatMul.
-  MatMul: [{ name: 'MatMul', when: (view) => rankOf(view, 0) === 2 && rankOf(view, 1) === 2 }, { name: 'BatchMatMul' }],
+  MatMul: [
+    { name: 'MatMul', when: (operator) => rankOf(operator, 0) === 2 && rankOf(operator, 1) === 2 },
+    { name: 'BatchMatMul' },
+  ],
   // BiasAdd takes the channel from dimension 1, which is the last one of a matrix only.
-  Add: [{ name: 'BiasAdd', when: (view) => rankOf(view, 0) === 2 && rankOf(view, 1) === 1 }, { name: 'Add' }],
+  Add: [
+    { name: 'BiasAdd', when: (operator) => rankOf(operator, 0) === 2 && rankOf(operator, 1) === 1 },
+    { name: 'Add' },
+  ],
   ArgMax: 'Argmax',
   ArgMin: 'Argmin',
   Attention: 'FlashAttentionScore',
@@ -22,7 +28,7 @@ const PRIMITIVES: Readonly<Record<string, PrimitiveNaming>> = {
   Celu: 'CeLU',
   Clip: 'ClipByValue',
   ConstantOfShape: 'Fill',
-  Conv: [{ name: 'Conv3D', when: (view) => rankOf(view, 0) === 5 }, { name: 'Conv2D' }],
+  Conv: [{ name: 'Conv3D', when: (operator) => rankOf(operator, 0) === 5 }, { name: 'Conv2D' }],
   ConvTranspose: 'Conv2DTranspose',
   CrossEntropy: 'SparseSoftmaxCrossEntropyWithLogits',
   Div: 'RealDiv',
@@ -67,11 +73,11 @@ const PRIMITIVES: Readonly<Record<string, PrimitiveNaming>> = {
 };
 
 /** The operator's name in MindSpore. */
-export function primitiveOf(view: OperatorView): string {
-  const naming = Object.hasOwn(PRIMITIVES, view.op) ? PRIMITIVES[view.op] : undefined;
-  if (naming === undefined) return view.op;
+export function primitiveOf(operator: Operator): string {
+  const naming = Object.hasOwn(PRIMITIVES, operator.op) ? PRIMITIVES[operator.op] : undefined;
+  if (naming === undefined) return operator.op;
   if (typeof naming === 'string') return naming;
-  return naming.find(({ when }) => when === undefined || when(view))?.name ?? view.op;
+  return naming.find(({ when }) => when === undefined || when(operator))?.name ?? operator.op;
 }
 
 /** Every ONNX operator whose name differs, with its names in MindSpore: for documentation and tests. */

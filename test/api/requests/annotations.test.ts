@@ -10,8 +10,8 @@ import {
   withAnnotatedDegrees,
 } from '../../../src/api/requests/annotations.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { entryOf } from '../../../src/ir/ops/index.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { plan } from '../../../src/search/plan.js';
 import type { PinRecord } from '../../../src/sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh } from '../../../src/sharding-propagation/mesh.js';
@@ -76,9 +76,9 @@ for (const [says, model, pins] of [...PINNED, ...TRAINED])
       const node = graph.nodes.find(({ name }) => name === pin.node);
       const strategy = found.assignment.strategies.get(pin.node);
       if (!node || !strategy) throw new Error(`${pin.node} has no strategy`);
-      const view = viewOf(graph, node);
-      const linear = entryOf(node.op, node.domain)?.linear(view) ?? [];
-      t.true(satisfies(pin, strategy, ruleOf(view), linear, found.assignment.mesh), pin.source.text);
+      const operator = operatorOf(graph, node);
+      const linear = entryOf(node.op, node.domain)?.linear(operator) ?? [];
+      t.true(satisfies(pin, strategy, ruleOf(operator), linear, found.assignment.mesh), pin.source.text);
     }
   });
 

@@ -6,7 +6,7 @@ import test from 'ava';
 import { INDENT } from '../../../src/codegen/torch/body.js';
 import { operatorsFile } from '../../../src/codegen/torch/files/texts.js';
 import { HELPERS } from '../../../src/codegen/torch/operators/helpers.js';
-import { CASES, viewOfCase } from '../../ir/ops/cases.js';
+import { CASES, operatorOfCase } from '../../ir/ops/cases.js';
 import { makeRun, type Values } from '../../ir/ops/one-node.js';
 import { difference, randomValues } from '../../ir/ops/values.js';
 import { missing } from '../../missing.js';
@@ -46,7 +46,7 @@ else {
     );
     const jobs = samples.map((item) => ({
       text: (item.lines ?? []).map((line) => line.slice(INDENT.length)).join('\n'),
-      results: viewOfCase(item.sample).outputs.length,
+      results: operatorOfCase(item.sample).outputs.length,
       inputs: inputsOf(item),
       operators,
     }));
@@ -56,7 +56,7 @@ else {
   for (const [index, item] of samples.entries()) {
     const { sample, number } = item;
     test(`${number} ${sample.domain}:${sample.op} ${item.lines?.at(-1)?.trim()}`, async (t) => {
-      const { outputs } = viewOfCase(sample);
+      const { outputs } = operatorOfCase(sample);
       const wanted = await run(
         { op: sample.op, domain: sample.domain, attributes: sample.attributes },
         inputsOf(item),

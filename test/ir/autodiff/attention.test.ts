@@ -9,7 +9,7 @@ import { selection } from '../../selection.js';
 import { type Case, f, ms, of, type Sample } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient } from './check-gradient.js';
-import { type GradientOptions, gradientViewOf } from './sample-gradient.js';
+import { differentiatedOf, type GradientOptions } from './sample-gradient.js';
 import { attentionSamples } from './samples/attention.js';
 
 for (const [number, [sample, options]] of selection(attentionSamples, ([{ op }]) => op)) {
@@ -34,17 +34,17 @@ async function firstWithoutEmptyRows(sample: Case, options: GradientOptions): Pr
 
 test('angles whose positions lie in sections have no gradient, and it says so', (t) => {
   const sample = CASES.find(({ op }) => op === 'MRotaryEmbedding');
-  const view = sample && gradientViewOf(sample, {});
+  const operator = sample && differentiatedOf(sample, {});
   const gradient = gradientOperators(needEntry('MRotaryEmbedding', 'com.microsoft'));
-  if (!view || !gradient) return t.fail();
-  return t.throws(() => gradient(view), { message: /its angles have no gradient/ });
+  if (!operator || !gradient) return t.fail();
+  return t.throws(() => gradient(operator), { message: /its angles have no gradient/ });
 });
 
 test('forms of attention that no kernel here proves have no gradient, and they say so', (t) => {
   const refused = (op: string, inputs: readonly (Sample | null)[], attributes: Case['attributes']) => {
-    const view = gradientViewOf(ms(op, inputs, attributes), { wanted: [true] });
+    const operator = differentiatedOf(ms(op, inputs, attributes), { wanted: [true] });
     const gradient = gradientOperators(needEntry(op, 'com.microsoft'));
-    return () => (gradient ? gradient(view) : t.fail());
+    return () => (gradient ? gradient(operator) : t.fail());
   };
   const heads = { num_heads: 2 };
   const whole = { ...heads, kv_num_heads: 2, total_sequence_length: constant('int32', [4]) };

@@ -10,9 +10,9 @@ import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Attributes, ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import type { BlockKind } from '../../../src/ir/operator.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import {
   asBlock,
@@ -83,7 +83,7 @@ for (const [kind, make, text] of BLOCKS) {
     ];
     const inside = gradientNode(blocks.graph);
     t.is(inside.op, `${kind}Gradient`);
-    t.is(ruleOf(viewOf(blocks.graph, inside)).text, text);
+    t.is(ruleOf(operatorOf(blocks.graph, inside)).text, text);
     for (const [at, expected] of plain.values.entries()) {
       t.true(isNear(blocks.values[at] ?? [], expected, 1e-5), `${wanted[at]}`);
       t.true(Math.hypot(...expected) > 0);
@@ -189,6 +189,6 @@ for (const [says, training_mode, text] of [
     const graph = imagesGradient('BatchNormalization', { training_mode });
     const [node] = graph.nodes;
     t.is(node?.op, 'BatchNormalizationGradient');
-    t.is(node && ruleOf(viewOf(graph, node)).text, text);
+    t.is(node && ruleOf(operatorOf(graph, node)).text, text);
     t.true((await provesRight(graph, 1, 12)) >= 12);
   });

@@ -2,17 +2,17 @@
  * @file The check of gradients is checked: right ones pass, and each way of being wrong is found.
  */
 import test from 'ava';
-import type { Gradient, GradientView } from '../../../src/ir/operator.js';
+import type { DifferentiatedOperator, Gradient } from '../../../src/ir/operator.js';
 import { OperatorGradient } from '../../../src/ir/ops/operator-gradient.js';
 import { c, f, h, positive, wide } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient } from './check-gradient.js';
 
 const writing =
-  (write: (build: OperatorGradient, view: GradientView) => void): Gradient =>
-  (view) => {
-    const build = new OperatorGradient(view, needEntry(view.op, view.domain).rule(view));
-    write(build, view);
+  (write: (build: OperatorGradient, operator: DifferentiatedOperator) => void): Gradient =>
+  (operator) => {
+    const build = new OperatorGradient(operator, needEntry(operator.op, operator.domain).rule(operator));
+    write(build, operator);
     return build.finish();
   };
 
@@ -24,19 +24,19 @@ const sine = (scale: number): Gradient =>
     build.add('Mul', [scaled, 'grad0'], {}, 'd0');
   });
 
-const product: Gradient = writing((build, view) => {
-  const shape = view.outputs[0]?.shape ?? [];
-  for (const [index, wanted] of view.wanted.entries()) {
+const product: Gradient = writing((build, operator) => {
+  const shape = operator.outputs[0]?.shape ?? [];
+  for (const [index, wanted] of operator.wanted.entries()) {
     if (!wanted) continue;
-    build.into(index, build.add('Mul', ['grad0', `in${1 - index}`]), view.outputs[0]?.dtype ?? 'float32', shape);
+    build.into(index, build.add('Mul', ['grad0', `in${1 - index}`]), operator.outputs[0]?.dtype ?? 'float32', shape);
   }
 });
 
 /** Gradient of a MatMul of two matrices. */
-const matrixProduct: Gradient = writing((build, view) => {
+const matrixProduct: Gradient = writing((build, operator) => {
   const turned = (name: string) => build.add('Transpose', [name], { perm: [1, 0] });
-  if (view.wanted[0]) build.add('MatMul', ['grad0', turned('in1')], {}, 'd0');
-  if (view.wanted[1]) build.add('MatMul', [turned('in0'), 'grad0'], {}, 'd1');
+  if (operator.wanted[0]) build.add('MatMul', ['grad0', turned('in1')], {}, 'd0');
+  if (operator.wanted[1]) build.add('MatMul', [turned('in0'), 'grad0'], {}, 'd1');
 });
 
 test('right gradients pass, and agree closely', async (t) => {

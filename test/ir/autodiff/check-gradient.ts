@@ -7,14 +7,14 @@
  */
 import { isFloating } from '../../../src/ir/dtype.js';
 import type { Attributes, AttributeValue } from '../../../src/ir/graph.js';
-import type { Gradient, GradientView } from '../../../src/ir/operator.js';
+import type { DifferentiatedOperator, Gradient } from '../../../src/ir/operator.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { makeRun, type Values } from '../ops/one-node.js';
 import type { Case } from '../ops/sample.js';
 import {
+  differentiatedOf,
   type GradientOptions,
   gradientOf,
-  gradientViewOf,
   named,
   operandsOf,
   resultGradientsOf,
@@ -31,17 +31,17 @@ const run = makeRun();
  */
 export async function checkGradient(sample: Case, options: GradientOptions = {}): Promise<number> {
   const seed = options.seed ?? 1;
-  const view = gradientViewOf(sample, options);
-  if (!view.wanted.includes(true)) throw new Error(`${sample.op}: no operand's gradient is wanted`);
-  if (!view.given.includes(true)) throw new Error(`${sample.op}: no result has a gradient`);
-  checkEachAlone(view, options.gradient);
+  const operator = differentiatedOf(sample, options);
+  if (!operator.wanted.includes(true)) throw new Error(`${sample.op}: no operand's gradient is wanted`);
+  if (!operator.given.includes(true)) throw new Error(`${sample.op}: no result has a gradient`);
+  checkEachAlone(operator, options.gradient);
   const operands = operandsOf(sample, seed);
-  const gradients = resultGradientsOf(view, seed);
-  const fine = inFloat64(sample, view);
-  const coarse = forwardOf(sample, view);
-  const forward = (await forwardIn64(fine, view, coarse, operands)) ?? coarse;
-  const slopes = await differences(forward, operands, gradients, view);
-  const half = view.inputs.some((type, index) => view.wanted[index] && type?.dtype.endsWith('float16'));
+  const gradients = resultGradientsOf(operator, seed);
+  const fine = inFloat64(sample, operator);
+  const coarse = forwardOf(sample, operator);
+  const forward = (await forwardIn64(fine, operator, coarse, operands)) ?? coarse;
+  const slopes = await differences(forward, operands, gradients, operator);
+  const half = operator.inputs.some((type, index) => operator.wanted[index] && type?.dtype.endsWith('float16'));
   const tolerance = options.tolerance ?? (half ? 2e-2 : forward.fine ? 1e-4 : 2e-3);
   const worst = await compare(sample, options, slopes, tolerance);
   const worstIn64 = forward.fine ? await compareIn64(fine, options, slopes, options.tolerance ?? 1e-6) : 0;
@@ -56,12 +56,12 @@ interface Forward {
   readonly results: (operands: readonly (Values | null)[]) => Promise<readonly (Values | null)[]>;
 }
 
-function forwardOf(sample: Case, view: Pick<GradientView, 'outputs'>, fine = false): Forward {
+function forwardOf(sample: Case, operator: Pick<DifferentiatedOperator, 'outputs'>, fine = false): Forward {
   const results: Forward['results'] = (operands) =>
     run(
       sample,
       operands.map((value, index) => as(value, sample.inputs[index]?.dtype)),
-      view.outputs,
+      operator.outputs,
     );
   return { sample, fine, results };
 }
@@ -72,14 +72,14 @@ function forwardOf(sample: Case, view: Pick<GradientView, 'outputs'>, fine = fal
  */
 async function forwardIn64(
   sample: Case,
-  { wanted }: GradientView,
+  { wanted }: DifferentiatedOperator,
   coarse: Forward,
   operands: readonly (Values | null)[],
 ): Promise<Forward | null> {
   try {
-    const view = gradientViewOf(sample, {});
-    if (view.outputs.some((type) => type && isFloating(type.dtype) && type.dtype !== 'float64')) return null;
-    const forward = forwardOf(sample, view, true);
+    const operator = differentiatedOf(sample, {});
+    if (operator.outputs.some((type) => type && isFloating(type.dtype) && type.dtype !== 'float64')) return null;
+    const forward = forwardOf(sample, operator, true);
     const base = await forward.results(operands);
     const expected = await coarse.results(operands);
     if (base.some((value, at) => value && expected[at] && deviation(value, expected[at]) > 1e-2)) return null;
@@ -130,7 +130,7 @@ async function differences(
   forward: Forward,
   operands: readonly (Values | null)[],
   gradients: readonly (Values | null)[],
-  view: GradientView,
+  operator: DifferentiatedOperator,
 ): Promise<readonly (Slopes | null)[]> {
   const base = await forward.results(operands);
   // Σ grad · (out − base): only what changes is summed, so that nothing is lost to cancellation.
@@ -142,7 +142,7 @@ async function differences(
   };
   const found: (Slopes | null)[] = [];
   for (const [index, operand] of operands.entries()) {
-    if (!operand || !view.wanted[index]) {
+    if (!operand || !operator.wanted[index]) {
       found.push(null);
       continue;
     }
@@ -196,11 +196,11 @@ async function compare(
   tolerance: number,
 ): Promise<number> {
   const { seed = 1, gradient } = options;
-  const view = gradientViewOf(sample, options);
-  const operands = operandsOf(sample, seed).map((value, index) => as(value, view.inputs[index]?.dtype));
-  const given = resultGradientsOf(view, seed).map((value, index) => as(value, view.outputs[index]?.dtype));
-  const results = await run(sample, operands, view.outputs);
-  const made = await runGradient(view, gradientOf(view, gradient), named(operands, results, given), run);
+  const operator = differentiatedOf(sample, options);
+  const operands = operandsOf(sample, seed).map((value, index) => as(value, operator.inputs[index]?.dtype));
+  const given = resultGradientsOf(operator, seed).map((value, index) => as(value, operator.outputs[index]?.dtype));
+  const results = await run(sample, operands, operator.outputs);
+  const made = await runGradient(operator, gradientOf(operator, gradient), named(operands, results, given), run);
   const size = norm(given.flatMap((value) => value?.data ?? []));
   return slopes.reduce((worst, expected, index) => {
     const own = made[index];
@@ -254,11 +254,11 @@ function examples(made: Values, { probes, values }: Slopes): string {
 }
 
 /** Whatever single gradient is asked for, the nodes keep to the contract. */
-function checkEachAlone(view: GradientView, gradient: Gradient | undefined): void {
+function checkEachAlone(operator: DifferentiatedOperator, gradient: Gradient | undefined): void {
   const alone = (flags: readonly boolean[]) =>
     flags.flatMap((flag, index) => (flag ? [flags.map((_, other) => other === index)] : []));
-  for (const wanted of alone(view.wanted))
-    for (const given of alone(view.given)) gradientOf({ ...view, wanted, given }, gradient);
+  for (const wanted of alone(operator.wanted))
+    for (const given of alone(operator.given)) gradientOf({ ...operator, wanted, given }, gradient);
 }
 
 function moved(value: Values | null, probe: Probe, step: number): Values | null {
@@ -284,8 +284,8 @@ function as(value: Values | null, dtype: Values['dtype'] | undefined): Values | 
 }
 
 /** The sample in float64, its constants included. */
-function inFloat64(sample: Case, view: GradientView): Case {
-  if (!view.inputs.some((type) => type && isFloating(type.dtype))) return sample;
+function inFloat64(sample: Case, operator: DifferentiatedOperator): Case {
+  if (!operator.inputs.some((type) => type && isFloating(type.dtype))) return sample;
   const wide = (value: AttributeValue): AttributeValue =>
     typeof value === 'object' && 'dtype' in value && isFloating(value.dtype)
       ? constant('float64', numbersOf(value), value.shape)

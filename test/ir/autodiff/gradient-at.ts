@@ -3,7 +3,7 @@
  */
 import { isFloating } from '../../../src/ir/dtype.js';
 import type { Attributes } from '../../../src/ir/graph.js';
-import type { GradientView, OperatorView } from '../../../src/ir/operator.js';
+import type { DifferentiatedOperator, Operator } from '../../../src/ir/operator.js';
 import { makeRun, type Values } from '../ops/one-node.js';
 import { needEntry } from '../ops/simulate.js';
 import { gradientOf, named, runGradient } from './sample-gradient.js';
@@ -32,7 +32,7 @@ export const scalar = (value: number): Values => floats([value], []);
 
 /** Results of the operator, and the gradients of its operands; undefined for those that can have none. */
 export async function gradientAt({ op, domain = '', attributes = {}, operands, gradients, known }: At) {
-  const bare: OperatorView = {
+  const bare: Operator = {
     name: op,
     op,
     domain,
@@ -41,15 +41,15 @@ export async function gradientAt({ op, domain = '', attributes = {}, operands, g
     outputs: [],
     outputCount: gradients.length,
   };
-  const view: GradientView = {
+  const operator: DifferentiatedOperator = {
     ...bare,
     outputs: needEntry(op, domain).infer(bare),
     wanted: operands.map((value) => value !== null && isFloating(value.dtype)),
     given: gradients.map((value) => value !== null),
     ...(known ? { known } : {}),
   };
-  const results = await run({ op, domain, attributes }, operands, view.outputs);
-  const made = await runGradient(view, gradientOf(view), named(operands, results, gradients), run);
+  const results = await run({ op, domain, attributes }, operands, operator.outputs);
+  const made = await runGradient(operator, gradientOf(operator), named(operands, results, gradients), run);
   return {
     results,
     gradients: made.map((value) => value?.data.map((number) => Number(number.toPrecision(6)))),

@@ -2,7 +2,7 @@
  * @file Samples of fused matmuls whose activation has kinks: values that are far enough from all of them, so that differences
  * do not cross one.
  */
-import { viewOfCase } from '../ops/cases.js';
+import { operatorOfCase } from '../ops/cases.js';
 import { makeRun } from '../ops/one-node.js';
 import type { Case } from '../ops/sample.js';
 import { operandsOf } from './sample-gradient.js';
@@ -47,7 +47,7 @@ export async function seedAwayFromKinks(sample: Case): Promise<number> {
     domain: '',
     attributes: Object.fromEntries(kept),
   };
-  const { outputs } = viewOfCase(plain);
+  const { outputs } = operatorOfCase(plain);
   for (let seed = 1; seed <= SEEDS; seed++) {
     const [sums] = await run(plain, operandsOf(plain, seed), outputs);
     if (sums?.data.every((value) => kinks.every((kink) => Math.abs(value - kink) > MARGIN))) return seed;
@@ -57,6 +57,6 @@ export async function seedAwayFromKinks(sample: Case): Promise<number> {
 
 /** Whether differences of a sample cross kinks whatever its values are: it has that many results. */
 export function crossesKinks(sample: Case): boolean {
-  const [result] = viewOfCase(sample).outputs;
+  const [result] = operatorOfCase(sample).outputs;
   return kinksOf(sample).length > 0 && (result?.shape ?? []).reduce((product, size) => product * size, 1) > 32;
 }

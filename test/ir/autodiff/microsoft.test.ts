@@ -10,7 +10,7 @@ import { selection } from '../../selection.js';
 import { f, ms, of, positive } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient } from './check-gradient.js';
-import { gradientViewOf } from './sample-gradient.js';
+import { differentiatedOf } from './sample-gradient.js';
 import { bytes, microsoftSamples } from './samples/microsoft.js';
 
 for (const [number, [sample, options]] of selection(microsoftSamples, ([{ op }]) => op)) {
@@ -28,8 +28,8 @@ test('scales of quantised weights, and columns in another order, have no gradien
   const scales = ms('MatMulNBits', [f(4, 32), bytes(8, 2, 8), positive(8, 2)], attributes);
   const ordered = ms('MatMulNBits', [f(4, 32), bytes(8, 2, 8), positive(8, 2), null, of('int32', 2, 32)], attributes);
   if (!gradient) return t.fail();
-  t.throws(() => gradient(gradientViewOf(scales, {})), { message: /scales and zero points .* are not trained/ });
-  t.throws(() => gradient(gradientViewOf(ordered, { wanted: [true] })), { message: /another order/ });
+  t.throws(() => gradient(differentiatedOf(scales, {})), { message: /scales and zero points .* are not trained/ });
+  t.throws(() => gradient(differentiatedOf(ordered, { wanted: [true] })), { message: /another order/ });
 });
 
 test('every operator has a gradient, a reason why none passes, or one why it is refused', (t) => {

@@ -13,9 +13,9 @@ import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { readersOf } from '../../../src/ir/makers-and-readers.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { operatorEntries } from '../../../src/ir/ops/index.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { randomValues } from '../ops/values.js';
 import { takeSteps } from './take-steps.js';
 
@@ -145,7 +145,7 @@ for (const name of ['gpt-tiny', 'llama-tiny'])
     for (const low of ['float16', 'bfloat16'] as const) {
       const lowered = inMixedPrecision(graph, low);
       t.is(lowered.nodes.filter(({ body }) => body).length, blocks);
-      for (const node of lowered.nodes) if (node.body) t.notThrows(() => ruleOf(viewOf(lowered, node)), node.name);
+      for (const node of lowered.nodes) if (node.body) t.notThrows(() => ruleOf(operatorOf(lowered, node)), node.name);
       const kept = heldInFloat32(lowered, low);
       const opened = heldInFloat32(inMixedPrecision(flattenBlocks(graph), low), low);
       const inputs = randomInputs(graph, 1);

@@ -8,7 +8,7 @@ import { makeRun } from '../ops/one-node.js';
 import { type Case, c, f, i } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient } from './check-gradient.js';
-import { gradientViewOf, runGradient } from './sample-gradient.js';
+import { differentiatedOf, runGradient } from './sample-gradient.js';
 import { poolingSamples } from './samples/pooling.js';
 
 for (const [number, [sample, options]] of selection(poolingSamples, ([{ op }]) => op)) {
@@ -23,8 +23,8 @@ for (const [number, [sample, options]] of selection(poolingSamples, ([{ op }]) =
 
 test('of equal elements of a window the first takes all, as in PyTorch; over all positions they share', async (t) => {
   const gradientOf = async (sample: Case, data: readonly number[], out: readonly number[]) => {
-    const view = gradientViewOf(sample, {});
-    const [input, output] = [view.inputs[0], view.outputs[0]];
+    const operator = differentiatedOf(sample, {});
+    const [input, output] = [operator.inputs[0], operator.outputs[0]];
     const gradient = gradientOperators(needEntry(sample.op));
     if (!input || !output || !gradient) throw new Error('there is no gradient');
     const given = { ...output, data: out.map((_, index) => index + 1) };
@@ -33,7 +33,7 @@ test('of equal elements of a window the first takes all, as in PyTorch; over all
       ['out0', { ...output, data: out }],
       ['grad0', given],
     ]);
-    const [made] = await runGradient(view, gradient(view), values, makeRun());
+    const [made] = await runGradient(operator, gradient(operator), values, makeRun());
     return made?.data;
   };
   const apart = c('MaxPool', [f(1, 1, 4)], { kernel_shape: [2], strides: [2] });
@@ -46,9 +46,9 @@ test('of equal elements of a window the first takes all, as in PyTorch; over all
 
 test('the largest of as many samples as a region asks for is refused', (t) => {
   const gradient = gradientOperators(needEntry('RoiAlign'));
-  const view = gradientViewOf(c('RoiAlign', [f(1, 1, 4, 4), f(2, 4), i(1, 2)], { mode: 'max' }), {});
+  const operator = differentiatedOf(c('RoiAlign', [f(1, 1, 4, 4), f(2, 4), i(1, 2)], { mode: 'max' }), {});
   if (!gradient) return t.fail();
-  t.throws(() => gradient(view), {
+  t.throws(() => gradient(operator), {
     message: /mode max with a sample count that depends on the region has no gradient/,
   });
 });

@@ -5,12 +5,12 @@
 import test from 'ava';
 import { gradientOperators } from '../../../src/ir/autodiff/backpropagation.js';
 import { selection } from '../../selection.js';
-import { viewOfCase } from '../ops/cases.js';
+import { operatorOfCase } from '../ops/cases.js';
 import { makeRun } from '../ops/one-node.js';
 import { c, f } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient } from './check-gradient.js';
-import { gradientOf, gradientViewOf, named, operandsOf, resultGradientsOf, runGradient } from './sample-gradient.js';
+import { differentiatedOf, gradientOf, named, operandsOf, resultGradientsOf, runGradient } from './sample-gradient.js';
 import { GATES, recurrentSample, recurrentSamples } from './samples/recurrent.js';
 
 const run = makeRun();
@@ -71,11 +71,11 @@ for (const op of ['GRU', 'LSTM'] as const)
   for (const bound of [0.3, 1, 9])
     test(`${op} clipped at ${bound}, against a plain one in double precision`, async (t) => {
       const sample = recurrentSample(op, 'forward', { bias: true, outputs: 1, attributes: { clip: bound } });
-      const view = gradientViewOf(sample, {});
+      const operator = differentiatedOf(sample, {});
       const operands = operandsOf(sample, 3);
-      const grads = resultGradientsOf(view, 3);
-      const results = await run(sample, operands, view.outputs);
-      const made = await runGradient(view, gradientOf(view), named(operands, results, grads), run);
+      const grads = resultGradientsOf(operator, 3);
+      const results = await run(sample, operands, operator.outputs);
+      const made = await runGradient(operator, gradientOf(operator), named(operands, results, grads), run);
       const flat = operands.map((value) => [...(value?.data ?? [])]);
       const loss = (index: number, place: number, by: number) =>
         plainLoss(
@@ -100,12 +100,17 @@ test('only the last state is read', async (t) => {
   for (const op of ['RNN', 'GRU', 'LSTM'] as const) {
     const sample = recurrentSample(op, 'bidirectional', { bias: true });
     t.true((await checkGradient(sample, { given: [false, true, false] })) < 2e-3);
-    const view = viewOfCase(sample);
+    const operator = operatorOfCase(sample);
     const entry = needEntry(op);
     const gradient = gradientOperators(entry);
     if (!gradient) throw new Error(`${op} has a gradient`);
-    const outputs = view.outputs.map((type, index) => (index === 0 ? null : type));
-    const asked = { ...view, outputs, wanted: view.inputs.map(Boolean), given: outputs.map((type) => type !== null) };
+    const outputs = operator.outputs.map((type, index) => (index === 0 ? null : type));
+    const asked = {
+      ...operator,
+      outputs,
+      wanted: operator.inputs.map(Boolean),
+      given: outputs.map((type) => type !== null),
+    };
     const { nodes } = gradient(asked);
     t.is(nodes.filter((node) => node.op === op).length, 1, 'the states are computed again where nobody has them');
     t.true(nodes.every((node) => !node.inputs.includes('out0')));
@@ -114,8 +119,8 @@ test('only the last state is read', async (t) => {
 
 test('a sequence that is too long to be unrolled is refused', (t) => {
   const sample = c('RNN', [f(1025, 1, 2), f(1, 2, 2), f(1, 2, 2)], { hidden_size: 2 });
-  const view = viewOfCase(sample);
+  const operator = operatorOfCase(sample);
   const gradient = gradientOperators(needEntry('RNN'));
   if (!gradient) throw new Error('RNN has a gradient');
-  t.throws(() => gradient({ ...view, wanted: [true, true, true], given: [true] }), { message: /1025 time steps/ });
+  t.throws(() => gradient({ ...operator, wanted: [true, true, true], given: [true] }), { message: /1025 time steps/ });
 });

@@ -6,14 +6,14 @@ import { gradientOperators } from '../../../src/ir/autodiff/backpropagation.js';
 import { type DType, isFloating } from '../../../src/ir/dtype.js';
 import type { TensorType } from '../../../src/ir/graph.js';
 import type {
+  DifferentiatedOperator,
   Gradient,
-  GradientView,
-  OperatorView,
+  Operator,
   WrittenOperator,
   WrittenOperators,
 } from '../../../src/ir/operator.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
-import { viewOfCase } from '../ops/cases.js';
+import { operatorOfCase } from '../ops/cases.js';
 import type { Run, Values } from '../ops/one-node.js';
 import type { Case } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
@@ -32,23 +32,23 @@ export interface GradientOptions {
   readonly gradient?: Gradient;
 }
 
-/** The view that the sample's gradient is made from. */
-export function gradientViewOf(sample: Case, { wanted, given }: GradientOptions): GradientView {
-  const view = viewOfCase(sample);
+/** The operator that the sample's gradient is made from. */
+export function differentiatedOf(sample: Case, { wanted, given }: GradientOptions): DifferentiatedOperator {
+  const operator = operatorOfCase(sample);
   const floating = (type: TensorType | null) => type !== null && isFloating(type.dtype);
   return {
-    ...view,
-    wanted: view.inputs.map((type, index) => floating(type) && (wanted?.[index] ?? wanted === undefined)),
-    given: view.outputs.map((type, index) => floating(type) && (given?.[index] ?? given === undefined)),
+    ...operator,
+    wanted: operator.inputs.map((type, index) => floating(type) && (wanted?.[index] ?? wanted === undefined)),
+    given: operator.outputs.map((type, index) => floating(type) && (given?.[index] ?? given === undefined)),
   };
 }
 
-/** The registry's gradient for the view (or the one given), proved well formed. */
-export function gradientOf(view: GradientView, own?: Gradient): WrittenOperators {
-  const gradient = own ?? gradientOperators(needEntry(view.op, view.domain));
-  if (gradient === null) throw new Error(`${view.op} has no gradient`);
-  const expansion = gradient(view);
-  checkForm(view, expansion);
+/** The registry's gradient for the operator (or the one given), proved well formed. */
+export function gradientOf(operator: DifferentiatedOperator, own?: Gradient): WrittenOperators {
+  const gradient = own ?? gradientOperators(needEntry(operator.op, operator.domain));
+  if (gradient === null) throw new Error(`${operator.op} has no gradient`);
+  const expansion = gradient(operator);
+  checkForm(operator, expansion);
   return expansion;
 }
 
@@ -58,9 +58,9 @@ export function operandsOf(sample: Case, seed: number): readonly (Values | null)
 }
 
 /** A gradient of each result that is given, in [-1, 1). */
-export function resultGradientsOf(view: GradientView, seed: number): readonly (Values | null)[] {
-  return view.outputs.map((type, index) =>
-    type && view.given[index] ? rounded(randomValues({ ...type, low: -1, high: 1 }, seed * 16 + 8 + index)) : null,
+export function resultGradientsOf(operator: DifferentiatedOperator, seed: number): readonly (Values | null)[] {
+  return operator.outputs.map((type, index) =>
+    type && operator.given[index] ? rounded(randomValues({ ...type, low: -1, high: 1 }, seed * 16 + 8 + index)) : null,
   );
 }
 
@@ -77,18 +77,18 @@ export function named(
 
 /** Runs a gradient; returns `d0`, …; null where one is not wanted. */
 export async function runGradient(
-  view: GradientView,
+  operator: DifferentiatedOperator,
   expansion: WrittenOperators,
   values: ReadonlyMap<string, Values>,
   run: Run,
 ): Promise<readonly (Values | null)[]> {
-  const made = await runExpansion(view, expansion, values, run);
-  return view.wanted.map((wanted, index) => (wanted ? (made.get(`d${index}`) ?? null) : null));
+  const made = await runExpansion(operator, expansion, values, run);
+  return operator.wanted.map((wanted, index) => (wanted ? (made.get(`d${index}`) ?? null) : null));
 }
 
 /** All values of an expansion, by name; operators that no runtime has are expanded as well. */
 async function runExpansion(
-  view: OperatorView,
+  operator: Operator,
   expansion: WrittenOperators,
   values: ReadonlyMap<string, Values>,
   run: Run,
@@ -99,7 +99,7 @@ async function runExpansion(
     const inputs = node.inputs.map((name) => (name === null ? null : (made.get(name) ?? null)));
     const operation = { op: node.op, domain: node.domain ?? '', attributes: node.attributes ?? {} };
     const entry = needEntry(node.op, node.domain);
-    const own = nodeView(node, inputs);
+    const own = operatorOfNode(node, inputs);
     const types = entry.infer(own);
     const written = entry.isWritten && entry.expansion?.({ ...own, outputs: types });
     const operands = new Map(inputs.flatMap((value, index) => (value ? [[`in${index}`, value] as const] : [])));
@@ -109,9 +109,11 @@ async function runExpansion(
       : await run(operation, inputs, types);
     for (const [index, name] of node.outputs.entries()) {
       const result = results[index];
-      if (!result) throw new Error(`${view.op}: ${node.op} leaves no ${name}`);
+      if (!result) throw new Error(`${operator.op}: ${node.op} leaves no ${name}`);
       if (typeText(result) !== typeText(types[index] ?? null))
-        throw new Error(`${view.op}: ${node.op} makes ${typeText(result)}, inferred ${typeText(types[index] ?? null)}`);
+        throw new Error(
+          `${operator.op}: ${node.op} makes ${typeText(result)}, inferred ${typeText(types[index] ?? null)}`,
+        );
       made.set(name, result);
     }
   }
@@ -126,7 +128,7 @@ function rounded(value: Values): Values {
   return isFloating(value.dtype) ? { ...value, data: value.data.map(Math.fround) } : value;
 }
 
-function nodeView(node: WrittenOperator, inputs: readonly (TensorType | null)[]): OperatorView {
+function operatorOfNode(node: WrittenOperator, inputs: readonly (TensorType | null)[]): Operator {
   return {
     name: node.op,
     op: node.op,
@@ -139,39 +141,44 @@ function nodeView(node: WrittenOperator, inputs: readonly (TensorType | null)[])
 }
 
 /** Everything that must hold of the nodes before any is run: what they read, and what they make. */
-function checkForm(view: GradientView, written: WrittenOperators): void {
+function checkForm(operator: DifferentiatedOperator, written: WrittenOperators): void {
   const tensors = new Map<string, TensorType>(Object.entries(written.constants));
   const readable = (kind: string, types: readonly (TensorType | null)[]) => {
     for (const [index, type] of types.entries()) if (type) tensors.set(`${kind}${index}`, type);
   };
-  readable('in', view.inputs);
-  readable('out', view.outputs);
+  readable('in', operator.inputs);
+  readable('out', operator.outputs);
   readable(
     'grad',
-    view.outputs.map((type, index) => (view.given[index] ? type : null)),
+    operator.outputs.map((type, index) => (operator.given[index] ? type : null)),
   );
   for (const [position, node] of written.nodes.entries()) {
     const fault = (text: string): never => {
-      throw new Error(`gradient of ${view.op}, node ${position} ${node.op}(${node.inputs.join(', ')}): ${text}`);
+      throw new Error(`gradient of ${operator.op}, node ${position} ${node.op}(${node.inputs.join(', ')}): ${text}`);
     };
     const inputs = node.inputs.map((name) => {
       if (name === null) return null;
       return tensors.get(name) ?? fault(`reads ${name}, which is not there`);
     });
-    const types = needEntry(node.op, node.domain).infer(nodeView(node, inputs));
+    const types = needEntry(node.op, node.domain).infer(operatorOfNode(node, inputs));
     for (const [index, name] of node.outputs.entries()) {
       if (tensors.has(name)) fault(`makes ${name} a second time`);
       tensors.set(name, types[index] ?? fault(`has no result ${index}`));
     }
   }
-  for (const [index, type] of view.inputs.entries()) checkResult(view, tensors.get(`d${index}`), index, type);
+  for (const [index, type] of operator.inputs.entries()) checkResult(operator, tensors.get(`d${index}`), index, type);
 }
 
-function checkResult(view: GradientView, made: TensorType | undefined, index: number, type: TensorType | null): void {
+function checkResult(
+  operator: DifferentiatedOperator,
+  made: TensorType | undefined,
+  index: number,
+  type: TensorType | null,
+): void {
   const fault = (text: string): never => {
-    throw new Error(`gradient of ${view.op}: ${text}`);
+    throw new Error(`gradient of ${operator.op}: ${text}`);
   };
-  if (!view.wanted[index]) {
+  if (!operator.wanted[index]) {
     if (made) fault(`makes d${index}, which is not wanted`);
     return;
   }

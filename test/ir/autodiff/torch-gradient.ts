@@ -8,9 +8,9 @@ import type { Arrays, Torch } from '../../reference/torch.js';
 import { makeRun, type Values } from '../ops/one-node.js';
 import type { Case } from '../ops/sample.js';
 import {
+  differentiatedOf,
   type GradientOptions,
   gradientOf,
-  gradientViewOf,
   named,
   operandsOf,
   resultGradientsOf,
@@ -25,22 +25,22 @@ const run = makeRun();
  */
 export async function checkGradientInTorch(torch: Torch, sample: Case, options: GradientOptions = {}): Promise<number> {
   const { seed = 1, gradient } = options;
-  const view = gradientViewOf(sample, options);
+  const operator = differentiatedOf(sample, options);
   const operands = operandsOf(sample, seed);
-  const given = resultGradientsOf(view, seed);
-  const results = await run(sample, operands, view.outputs);
-  const made = await runGradient(view, gradientOf(view, gradient), named(operands, results, given), run);
+  const given = resultGradientsOf(operator, seed);
+  const results = await run(sample, operands, operator.outputs);
+  const made = await runGradient(operator, gradientOf(operator, gradient), named(operands, results, given), run);
   const expected = await torch.evaluate({
-    model: operatorModel(view),
+    model: operatorModel(operator),
     dtype: 'float64',
     arrays: { ...arrays('x', operands), ...arrays('g', given) },
-    parameters: view.wanted.flatMap((wanted, index) => (wanted ? [`x${index}`] : [])),
+    parameters: operator.wanted.flatMap((wanted, index) => (wanted ? [`x${index}`] : [])),
     loss: {
       kind: 'weighted',
       weights: Object.fromEntries(given.flatMap((value, index) => (value ? [[`y${index}`, `g${index}`]] : []))),
     },
   });
-  const half = view.inputs.some((type, index) => view.wanted[index] && type?.dtype.endsWith('float16'));
+  const half = operator.inputs.some((type, index) => operator.wanted[index] && type?.dtype.endsWith('float16'));
   const tolerance = options.tolerance ?? (half ? 2e-2 : 1e-4);
   let worst = 0;
   for (const [index, value] of made.entries()) {

@@ -11,8 +11,8 @@ import { cutInMicroBatches, type TrainingOptions, trainingGraph } from '../../..
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import { elementCount, type Graph, type Node, type Weight } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import { provesRight } from '../blocks/every-strategy.js';
 
@@ -190,7 +190,7 @@ for (const { says, options, each } of [
 test('the bodies of equal layers have one rule, and a weight keeps its dimensions', (t) => {
   const graph = updated([4, 6], { kind: 'adamw', learningRate: RATE }, true);
   const [block] = graph.nodes.filter(isBlock);
-  t.is(block && ruleOf(viewOf(graph, block)).text, 'a0 a1, a0 a1, a0 a1, a0 a1, , ,  -> a0 a1, a0 a1, a0 a1');
+  t.is(block && ruleOf(operatorOf(graph, block)).text, 'a0 a1, a0 a1, a0 a1, a0 a1, , ,  -> a0 a1, a0 a1, a0 a1');
   t.deepEqual(block?.inputs.slice(0, 4), ['w', 'g', 'w/mean', 'w/square']);
 });
 

@@ -4,8 +4,8 @@ import { composeRule } from '../../../src/ir/blocks/block-rule.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import { rememberedRule } from '../../../src/ir/blocks/remembered-rule.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { operatorEntry } from '../../../src/ir/ops/index.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { slowTests } from '../../selection.js';
 import { asBlock, crossEntropy, groupedAttention, layerNormalization } from './block-graphs.js';
 import { provesRight } from './every-strategy.js';
@@ -26,13 +26,13 @@ test('the factors of an attention are those of the field', (t) => {
   const graph = asBlock(groupedAttention(), 'Attention');
   const [node] = graph.nodes;
   t.is(graph.nodes.length, 1);
-  if (node) t.is(ruleOf(viewOf(graph, node)).text, 'b (h g) s e%, b h t%> e%, b h t%> f, b 1 s t%> -> b (h g) s f');
+  if (node) t.is(ruleOf(operatorOf(graph, node)).text, 'b (h g) s e%, b h t%> e%, b h t%> f, b 1 s t%> -> b (h g) s f');
 });
 
 test('a normalised dimension is expanded, the others pass', (t) => {
   const graph = asBlock(layerNormalization(), 'LayerNormalization');
   const [node] = graph.nodes;
-  if (node) t.is(ruleOf(viewOf(graph, node)).text, 'b s d%, d%, d% -> b s d%');
+  if (node) t.is(ruleOf(operatorOf(graph, node)).text, 'b s d%, d%, d% -> b s d%');
 });
 
 slow('an attention is right under every strategy', async (t) => {
@@ -50,7 +50,7 @@ test('a loss is right under every strategy: the labels are looked up in vocabula
 test('a dimension that is two inside is two outside', async (t) => {
   const graph = asBlock(splitInside(), 'Gelu');
   const [node] = graph.nodes;
-  if (node) t.is(ruleOf(viewOf(graph, node)).text, 's (n n2), n 1 -> s (n n2)');
+  if (node) t.is(ruleOf(operatorOf(graph, node)).text, 's (n n2), n 1 -> s (n n2)');
   t.true((await provesRight(graph, 4)) > 10);
 });
 

@@ -3,8 +3,8 @@
  */
 import type { ConstantTensor, Graph, Node } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { lowerOperator } from '../../../src/partition/lower-operator.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import { type Mesh, makeMesh } from '../../../src/sharding-propagation/mesh.js';
@@ -30,8 +30,8 @@ const MESHES = [
  * streams beside another.
  */
 function strategies(graph: Graph, node: Node, mesh: Mesh): readonly Strategy[] {
-  const view = viewOf(graph, node);
-  const rule = ruleOf(view);
+  const operator = operatorOf(graph, node);
+  const rule = ruleOf(operator);
   const names = [...rule.factors.values()].filter(({ kind }) => kind !== 'whole').map(({ name }) => name);
   const streamed = names.filter((name) => rule.factors.get(name)?.streams);
   const choices = [
@@ -63,7 +63,7 @@ function strategies(graph: Graph, node: Node, mesh: Mesh): readonly Strategy[] {
 export async function provesRight(graph: Graph, seed: number, most = Number.POSITIVE_INFINITY): Promise<number> {
   const [node] = graph.nodes;
   if (!node) throw new Error('no block');
-  const view = viewOf(graph, node);
+  const operator = operatorOf(graph, node);
   const values = node.inputs.map((name, index): Values => {
     const type = graph.tensors.get(name ?? '');
     if (!type) throw new Error('no type');
@@ -89,7 +89,7 @@ export async function provesRight(graph: Graph, seed: number, most = Number.POSI
   for (let at = 0; at < all.length; at += Math.max(1, all.length / most)) {
     const { mesh, strategy } = all[Math.floor(at)] ?? {};
     if (mesh && strategy) {
-      const { fragment } = lowerOperator(view, strategy, mesh);
+      const { fragment } = lowerOperator(operator, strategy, mesh);
       const operands = new Map(values.map((value, index) => [`in${index}`, value]));
       const made = await simulateFragment(fragment, operands, results, run);
       for (const [index, numbers] of expected.entries()) {

@@ -6,9 +6,9 @@ import test from 'ava';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Attributes, AttributeValue } from '../../../src/ir/graph.js';
 import { formOfAttribute } from '../../../src/ir/onnx/attribute-types.js';
-import type { OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
+import type { Operator, OperatorEntry } from '../../../src/ir/operator.js';
 import { constant } from '../../../src/ir/ops/constants.js';
-import { CASES, viewOfCase } from './cases.js';
+import { CASES, operatorOfCase } from './cases.js';
 import { needEntry } from './simulate.js';
 
 const WRONG: readonly (readonly [string, AttributeValue])[] = [
@@ -36,11 +36,11 @@ for (const sample of CASES) {
   const inputs = sample.inputs.map((input) => (input ? `[${input.shape}]` : '_')).join(' ');
   test(`${sample.domain}:${sample.op} ${inputs} ${names} #${CASES.indexOf(sample)}`, (t) => {
     t.pass();
-    const whole = { ...viewOfCase(sample), name: 'the-node' };
+    const whole = { ...operatorOfCase(sample), name: 'the-node' };
     for (const name of names)
       for (const [words, value] of WRONG) {
-        const view: OperatorView = { ...whole, attributes: { ...sample.attributes, [name]: value }, outputs: [] };
-        const failure = failureOf(entry, view);
+        const operator: Operator = { ...whole, attributes: { ...sample.attributes, [name]: value }, outputs: [] };
+        const failure = failureOf(entry, operator);
         const told = `${name} ${words}: ${failure?.stack}`;
         if (failure === null) continue;
         t.true(failure instanceof AutoparError, told);
@@ -53,11 +53,11 @@ for (const sample of CASES) {
 }
 
 /** The error that inference, rule, work, linear sets or the attributes in full throw, if any. */
-function failureOf(entry: OperatorEntry, view: OperatorView): Error | null {
+function failureOf(entry: OperatorEntry, operator: Operator): Error | null {
   try {
-    entry.complete?.(view);
-    const types = entry.infer(view);
-    const typed = { ...view, outputs: view.outputCount === 0 ? [] : types };
+    entry.complete?.(operator);
+    const types = entry.infer(operator);
+    const typed = { ...operator, outputs: operator.outputCount === 0 ? [] : types };
     entry.rule(typed);
     entry.linear(typed);
     entry.work(typed);
@@ -68,14 +68,16 @@ function failureOf(entry: OperatorEntry, view: OperatorView): Error | null {
 }
 
 test('an attribute of another form is refused by name', (t) => {
-  const view = viewOfCase(CASES.find(({ op }) => op === 'Softmax' || op === 'ArgMax') ?? (CASES[0] as never));
-  const entry = needEntry(view.op, view.domain);
+  const operator = operatorOfCase(CASES.find(({ op }) => op === 'Softmax' || op === 'ArgMax') ?? (CASES[0] as never));
+  const entry = needEntry(operator.op, operator.domain);
   for (const [value, words] of [
     ['one', 'its attribute \'axis\' is "one", where an integer is expected'],
     [[0.5], "its attribute 'axis' is [0.5], where an integer is expected"],
     [constant('int64', [1]), "its attribute 'axis' is a tensor, where an integer is expected"],
   ] as const) {
-    const error = t.throws(() => entry.infer({ ...view, attributes: { axis: value } }), { instanceOf: AutoparError });
+    const error = t.throws(() => entry.infer({ ...operator, attributes: { axis: value } }), {
+      instanceOf: AutoparError,
+    });
     t.is(error?.code, 'unsupported-attribute');
     t.true(error?.message.includes(words), error?.message);
   }
@@ -86,12 +88,12 @@ test('attributes in full mean what they meant before, and are complete', (t) => 
   for (const sample of CASES) {
     const entry = needEntry(sample.op, sample.domain);
     if (!entry.complete) continue;
-    const view = viewOfCase(sample);
-    const attributes = entry.complete({ ...view, outputs: [] });
-    const full = { ...view, attributes };
-    t.deepEqual(entry.infer({ ...full, outputs: [] }), view.outputs, view.op);
-    t.is(entry.rule(full).text, entry.rule(view).text, view.op);
-    t.deepEqual(entry.complete({ ...full, outputs: [] }), attributes, view.op);
+    const operator = operatorOfCase(sample);
+    const attributes = entry.complete({ ...operator, outputs: [] });
+    const full = { ...operator, attributes };
+    t.deepEqual(entry.infer({ ...full, outputs: [] }), operator.outputs, operator.op);
+    t.is(entry.rule(full).text, entry.rule(operator).text, operator.op);
+    t.deepEqual(entry.complete({ ...full, outputs: [] }), attributes, operator.op);
     completed.add(sample.op);
   }
   t.true(completed.size >= 25, [...completed].join());
@@ -121,8 +123,8 @@ const IN_FULL: readonly (readonly [string, readonly number[], Attributes, Attrib
 for (const [op, shape, given, expected, outputCount = 1] of IN_FULL)
   test(`${op} of [${shape}] in full: ${JSON.stringify(given)}`, (t) => {
     const inputs = [{ dtype: 'float32' as const, shape }];
-    const view = { name: 'the-node', op, domain: '', attributes: given, inputs, outputs: [], outputCount };
-    t.deepEqual(needEntry(op).complete?.(view), expected);
+    const operator = { name: 'the-node', op, domain: '', attributes: given, inputs, outputs: [], outputCount };
+    t.deepEqual(needEntry(op).complete?.(operator), expected);
   });
 
 test('every attribute of a sample has a known form', (t) => {
@@ -135,7 +137,7 @@ test('every attribute of a sample has a known form', (t) => {
 });
 
 test('tensors with more elements than can be counted are refused, operands and results', (t) => {
-  const view = (op: string, shapes: readonly (readonly number[])[], attributes = {}): OperatorView => ({
+  const operator = (op: string, shapes: readonly (readonly number[])[], attributes = {}): Operator => ({
     name: 'the-node',
     op,
     domain: '',
@@ -145,19 +147,19 @@ test('tensors with more elements than can be counted are refused, operands and r
     outputCount: 1,
   });
   for (const large of [
-    view('Relu', [[2 ** 30, 2 ** 30]]),
-    view('Add', [
+    operator('Relu', [[2 ** 30, 2 ** 30]]),
+    operator('Add', [
       [2 ** 30, 1],
       [1, 2 ** 30],
     ]),
-    view('MatMul', [
+    operator('MatMul', [
       [2 ** 40, 1],
       [1, 2 ** 40],
     ]),
-    view('Tile', [[2 ** 30]], { repeats: [2 ** 40] }),
-    view('Expand', [[1]], { shape: [2 ** 20, 2 ** 20, 2 ** 20] }),
-    view('ConstantOfShape', [], { shape: [2 ** 52, 3] }),
-    view('Concat', [[2 ** 53 - 1], [2 ** 53 - 1]], { axis: 0 }),
+    operator('Tile', [[2 ** 30]], { repeats: [2 ** 40] }),
+    operator('Expand', [[1]], { shape: [2 ** 20, 2 ** 20, 2 ** 20] }),
+    operator('ConstantOfShape', [], { shape: [2 ** 52, 3] }),
+    operator('Concat', [[2 ** 53 - 1], [2 ** 53 - 1]], { axis: 0 }),
   ]) {
     const error = t.throws(() => needEntry(large.op).infer(large), {
       instanceOf: AutoparError,

@@ -2,7 +2,7 @@
  * @file Sample operators: one or more per entry, small, with even sizes so that every factor can be halved. They prove the
  * registry's rules (rules.test.ts), and docs/reference/operators.md shows the rule of each operator's first one.
  */
-import type { OperatorView } from '../../../src/ir/operator.js';
+import type { Operator } from '../../../src/ir/operator.js';
 import { CORE_CASES } from './cases/core.js';
 import { FUSED_CASES } from './cases/fused.js';
 import { NETWORK_CASES } from './cases/network.js';
@@ -20,8 +20,8 @@ export const CASES: readonly Case[] = [
 ];
 
 /** The operator of a sample with the types of its operands and results. */
-export function viewOfCase(sample: Case): OperatorView {
-  const view: OperatorView = {
+export function operatorOfCase(sample: Case): Operator {
+  const operator: Operator = {
     name: sample.op,
     op: sample.op,
     domain: sample.domain,
@@ -30,5 +30,5 @@ export function viewOfCase(sample: Case): OperatorView {
     outputs: [],
     outputCount: sample.outputs,
   };
-  return { ...view, outputs: needEntry(sample.op, sample.domain).infer(view) };
+  return { ...operator, outputs: needEntry(sample.op, sample.domain).infer(operator) };
 }

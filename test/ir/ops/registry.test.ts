@@ -4,18 +4,18 @@
 import test from 'ava';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Attributes } from '../../../src/ir/graph.js';
-import type { OperatorView } from '../../../src/ir/operator.js';
+import type { Operator } from '../../../src/ir/operator.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { entryOf, operatorEntries, operatorEntry } from '../../../src/ir/ops/index.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { needEntry } from './simulate.js';
 
-function view(
+function operator(
   op: string,
   shapes: readonly (readonly number[])[],
   attributes: Attributes = {},
   outputCount = 1,
-): OperatorView {
+): Operator {
   const inputs = shapes.map((shape) => ({ dtype: 'float32' as const, shape }));
   return { name: 'the-node', op, domain: '', attributes, inputs, outputs: [], outputCount };
 }
@@ -27,20 +27,20 @@ test('each operator has one entry', (t) => {
   t.is(entryOf('MatMul', 'other'), undefined);
 });
 
-const MALFORMED: readonly [OperatorView, RegExp][] = [
+const MALFORMED: readonly [Operator, RegExp][] = [
   [
-    view('MatMul', [
+    operator('MatMul', [
       [4, 6],
       [5, 8],
     ]),
     /MatMul the-node: the contracted sizes differ; its operands are float32\[4, 6\]/,
   ],
-  [view('Add', [[4, 6], [5]]), /sizes 6 and 5 do not broadcast/],
-  [view('Add', [[4, 6]]), /operand 1 is missing/],
-  [view('Reshape', [[4, 6]], { shape: [5, 5] }), /\[4, 6\] does not reshape to \[5, 5\]/],
-  [view('Reshape', [[4, 6]]), /its shape must be a constant/],
+  [operator('Add', [[4, 6], [5]]), /sizes 6 and 5 do not broadcast/],
+  [operator('Add', [[4, 6]]), /operand 1 is missing/],
+  [operator('Reshape', [[4, 6]], { shape: [5, 5] }), /\[4, 6\] does not reshape to \[5, 5\]/],
+  [operator('Reshape', [[4, 6]]), /its shape must be a constant/],
   [
-    view(
+    operator(
       'Concat',
       [
         [4, 6],
@@ -50,25 +50,25 @@ const MALFORMED: readonly [OperatorView, RegExp][] = [
     ),
     /must agree/,
   ],
-  [view('Split', [[4, 6]], { split: [2, 2], axis: 1 }, 2), /does not split into 2 \+ 2/],
+  [operator('Split', [[4, 6]], { split: [2, 2], axis: 1 }, 2), /does not split into 2 \+ 2/],
   [
-    view('Conv', [
+    operator('Conv', [
       [1, 4, 6, 6],
       [8, 3, 3, 3],
     ]),
     /does not fit 4 channels/,
   ],
   [
-    view('Conv', [
+    operator('Conv', [
       [1, 4, 2, 6],
       [8, 4, 3, 3],
     ]),
     /does not fit a dimension of 2/,
   ],
-  [view('Squeeze', [[4, 6]], { axes: [0] }), /dimension 0 is not 1/],
-  [view('Gather', [[4, 6], [2]], { axis: 5 }), /axis 5 is outside rank 2/],
+  [operator('Squeeze', [[4, 6]], { axes: [0] }), /dimension 0 is not 1/],
+  [operator('Gather', [[4, 6], [2]], { axis: 5 }), /axis 5 is outside rank 2/],
   [
-    view(
+    operator(
       'Einsum',
       [
         [4, 6],
@@ -78,9 +78,9 @@ const MALFORMED: readonly [OperatorView, RegExp][] = [
     ),
     /j is 6 in one place and 5 in another/,
   ],
-  [view('LayerNormalization', [[4, 6], [5]]), /scale and bias/],
+  [operator('LayerNormalization', [[4, 6], [5]]), /scale and bias/],
   [
-    view('Attention', [
+    operator('Attention', [
       [2, 4, 6, 8],
       [2, 3, 6, 8],
       [2, 3, 6, 8],
@@ -99,12 +99,12 @@ for (const [malformed, message] of MALFORMED) {
 }
 
 test('a Range over data is refused by name', (t) => {
-  const error = t.throws(() => needEntry('Range').infer(view('Range', [[], [], []])), { instanceOf: AutoparError });
+  const error = t.throws(() => needEntry('Range').infer(operator('Range', [[], [], []])), { instanceOf: AutoparError });
   t.is(error?.code, 'data-dependent-shape');
 });
 
 test('an unknown operator is whole and its types come from elsewhere', (t) => {
-  const unknown = view('Mystery', [[4, 6], [2]]);
+  const unknown = operator('Mystery', [[4, 6], [2]]);
   const entry = operatorEntry({ op: 'Mystery', domain: 'somewhere' });
   t.throws(() => entry.infer(unknown), { instanceOf: AutoparError, message: /Mystery of somewhere/ });
   const rule = ruleOf({ ...unknown, outputs: [{ dtype: 'float32', shape: [4] }] });
@@ -112,7 +112,7 @@ test('an unknown operator is whole and its types come from elsewhere', (t) => {
   t.is(rule.text, 'x0_0! x0_1!, x1_0! -> y0_0!');
 });
 
-test('a view has the types around a node', (t) => {
+test('an operator has the types around its node', (t) => {
   const node = {
     name: 'add',
     op: 'Add',
@@ -128,7 +128,7 @@ test('a view has the types around a node', (t) => {
     body: null,
   };
   const tensors = new Map([['a', { dtype: 'float32' as const, shape: [4] }]]);
-  t.like(viewOf({ tensors }, node), { inputs: [{ shape: [4] }, null], outputs: [null], outputCount: 1 });
+  t.like(operatorOf({ tensors }, node), { inputs: [{ shape: [4] }, null], outputs: [null], outputCount: 1 });
 });
 
 test('constants keep their values in every dtype', (t) => {
@@ -145,7 +145,7 @@ test('constants keep their values in every dtype', (t) => {
 
 test('work: products, views, lookups', (t) => {
   const typed = (op: string, shapes: readonly (readonly number[])[], attributes: Attributes = {}) => {
-    const untyped = view(op, shapes, attributes);
+    const untyped = operator(op, shapes, attributes);
     return needEntry(op).work({ ...untyped, outputs: needEntry(op).infer(untyped) });
   };
   t.is(

@@ -5,11 +5,11 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { elementCount } from '../../../src/ir/graph.js';
-import type { OperatorView } from '../../../src/ir/operator.js';
+import type { Operator } from '../../../src/ir/operator.js';
 import { cut } from './shards.js';
 import { needEntry } from './simulate.js';
 
-function reshape(from: readonly number[], to: readonly number[]): OperatorView {
+function reshape(from: readonly number[], to: readonly number[]): Operator {
   const dtype = 'float32';
   return {
     name: 'reshape',
@@ -45,9 +45,9 @@ test('factors cut the same elements on both sides', (t) => {
     .map(([from, seed]) => [from, regroup(from, seed)] as const);
   fc.assert(
     fc.property(shapes, ([from, to]) => {
-      const view = reshape(from, to);
+      const operator = reshape(from, to);
       const entry = needEntry('Reshape');
-      const rule = entry.rule(view);
+      const rule = entry.rule(operator);
       const data = Array.from({ length: elementCount(from) }, (_, index) => index);
       for (const { name, size: count, kind } of rule.factors.values()) {
         if (kind === 'whole' || count === 1) continue;
@@ -57,7 +57,7 @@ test('factors cut the same elements on both sides', (t) => {
           const source = cut({ dtype: 'float32', shape: from, data }, rule.inputs[0] ?? [], rule, shards, rank);
           const target = cut({ dtype: 'float32', shape: to, data }, rule.outputs[0] ?? [], rule, shards, rank);
           t.deepEqual(source.data, target.data);
-          const resized = entry.resize?.(view, rule, (factor) =>
+          const resized = entry.resize?.(operator, rule, (factor) =>
             factor === name ? 1 : (rule.factors.get(factor)?.size ?? 1),
           );
           t.deepEqual(resized?.['shape'], target.shape);

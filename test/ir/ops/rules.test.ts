@@ -5,7 +5,7 @@
 import test from 'ava';
 import type { FactorRule } from '../../../src/ir/factor-rule.js';
 import { operatorEntries } from '../../../src/ir/ops/index.js';
-import { CASES, viewOfCase } from './cases.js';
+import { CASES, operatorOfCase } from './cases.js';
 import { makeRun, type Values } from './one-node.js';
 import type { Case, Sample } from './sample.js';
 import { cut, join, ranksOf, type ShardCounts } from './shards.js';
@@ -25,7 +25,7 @@ test('every entry has a sample, or says why it has none', (t) => {
 test('every entry that keeps a factor whole says why', (t) => {
   for (const sample of CASES) {
     const entry = needEntry(sample.op, sample.domain);
-    const whole = [...entry.rule(viewOfCase(sample)).factors.values()].some(
+    const whole = [...entry.rule(operatorOfCase(sample)).factors.values()].some(
       ({ kind }) => kind === 'whole' || kind === 'halo',
     );
     t.true(!whole || entry.note !== undefined, sample.op);
@@ -34,21 +34,21 @@ test('every entry that keeps a factor whole says why', (t) => {
 
 for (const [number, sample] of CASES.entries()) {
   test(`${number} ${nameOf(sample)} ${describe(sample)}`, async (t) => {
-    const view = viewOfCase(sample);
+    const operator = operatorOfCase(sample);
     const entry = needEntry(sample.op, sample.domain);
     const inputs = sample.inputs.map((input, index) => (input ? randomValues(input, number * 16 + index) : null));
     const whole = await run(
       { op: sample.op, domain: sample.domain, attributes: sample.attributes },
       inputs,
-      view.outputs,
+      operator.outputs,
     );
-    for (const [index, type] of view.outputs.entries())
+    for (const [index, type] of operator.outputs.entries())
       if (type)
         t.deepEqual(
           { dtype: whole[index]?.dtype, shape: whole[index]?.shape },
           { dtype: type.dtype, shape: type.shape },
         );
-    const rule = entry.rule(view);
+    const rule = entry.rule(operator);
     const tolerance = sample.tolerance ?? 1e-4;
 
     if (entry.expansion && [...rule.factors.values()].some(({ kind }) => kind === 'expanded')) {
@@ -57,12 +57,12 @@ for (const [number, sample] of CASES.entries()) {
         ...rule,
         factors: new Map([...rule.factors, ['', { name: '', size: 1, kind: 'expanded', reduction: 'sum' }]]),
       } as FactorRule;
-      const results = await simulate(view, inputs, { run, rule: expanded, shards: { '': 1 } });
+      const results = await simulate(operator, inputs, { run, rule: expanded, shards: { '': 1 } });
       for (const [index, value] of whole.entries())
         if (value && results[index]?.[0]) t.is(difference(results[index][0], value, tolerance), null, 'expansion');
     }
     for (const shards of assignments(rule)) {
-      const results = await simulate(view, inputs, { run, rule, shards });
+      const results = await simulate(operator, inputs, { run, rule, shards });
       for (const [index, value] of whole.entries()) {
         const [dims, got] = [rule.outputs[index], results[index]];
         if (!value || !dims || !got) continue;
@@ -75,7 +75,7 @@ for (const [number, sample] of CASES.entries()) {
         }
       }
     }
-    for (const set of entry.linear(view)) {
+    for (const set of entry.linear(operator)) {
       t.true(
         set.every((index) => inputs[index]),
         'a linear set names operands that are there',
@@ -87,7 +87,7 @@ for (const [number, sample] of CASES.entries()) {
         value && set.includes(index) ? minus(value, first[index] as Values) : value,
       );
       const operation = { op: sample.op, domain: sample.domain, attributes: sample.attributes };
-      const [a, b] = [await run(operation, first, view.outputs), await run(operation, second, view.outputs)];
+      const [a, b] = [await run(operation, first, operator.outputs), await run(operation, second, operator.outputs)];
       for (const [index, value] of whole.entries())
         if (value && a[index] && b[index])
           t.is(difference(plus(a[index], b[index]), value, tolerance), null, `linear in ${set}`);

@@ -4,7 +4,7 @@
  */
 import type { DimensionFactors, FactorRule } from '../../../src/ir/factor-rule.js';
 import type { TensorType } from '../../../src/ir/graph.js';
-import type { Expansion, ExpansionNode, OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
+import type { Expansion, ExpansionNode, Operator, OperatorEntry } from '../../../src/ir/operator.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { entryOf } from '../../../src/ir/ops/index.js';
 import type { Run, Values } from './one-node.js';
@@ -35,11 +35,11 @@ export function needEntry(op: string, domain = ''): OperatorEntry {
 
 /** Shards of all results of the operator under the assignment, in ranksOf's order. */
 export async function simulate(
-  view: OperatorView,
+  operator: Operator,
   inputs: readonly (Values | null)[],
   at: Simulation,
 ): Promise<readonly (readonly Values[] | null)[]> {
-  const entry = needEntry(view.op, view.domain);
+  const entry = needEntry(operator.op, operator.domain);
   const expands = Object.keys(at.shards).some((name) => at.rule.factors.get(name)?.kind === 'expanded');
   const ranks = ranksOf(at.shards);
   const tensors = new Map<string, Spread>();
@@ -52,19 +52,20 @@ export async function simulate(
         byRank: ranks.map((rank) => cut(value, dims, at.rule, at.shards, rank)),
       });
   }
-  const expansion = expands ? entry.expansion?.(view) : undefined;
-  if (expands && !expansion) throw new Error(`${view.op} has an expanded factor and no expansion`);
+  const expansion = expands ? entry.expansion?.(operator) : undefined;
+  if (expands && !expansion) throw new Error(`${operator.op} has an expanded factor and no expansion`);
   const single: ExpansionNode = {
-    op: view.op,
-    domain: view.domain,
-    attributes: view.attributes,
-    inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
-    outputs: view.outputs.map((_, index) => `out${index}`),
-    dims: view.outputs.map((_, index) => at.rule.outputs[index] ?? []),
+    op: operator.op,
+    domain: operator.domain,
+    attributes: operator.attributes,
+    inputs: operator.inputs.map((type, index) => (type ? `in${index}` : null)),
+    outputs: operator.outputs.map((_, index) => `out${index}`),
+    dims: operator.outputs.map((_, index) => at.rule.outputs[index] ?? []),
   };
   addConstants(expansion?.constants ?? {}, tensors, at);
-  for (const node of expansion?.nodes ?? [single]) await step(node, tensors, at, true, node === single ? view : null);
-  return view.outputs.map((type, index) => (type ? (tensors.get(`out${index}`)?.byRank ?? null) : null));
+  for (const node of expansion?.nodes ?? [single])
+    await step(node, tensors, at, true, node === single ? operator : null);
+  return operator.outputs.map((type, index) => (type ? (tensors.get(`out${index}`)?.byRank ?? null) : null));
 }
 
 /** Runs one node on every rank and adds its results, reduced, to `tensors`. */
@@ -73,38 +74,38 @@ async function step(
   tensors: Map<string, Spread>,
   at: Simulation,
   offsets: boolean,
-  whole: OperatorView | null,
+  whole: Operator | null,
 ): Promise<void> {
   const entry = needEntry(node.op, node.domain);
   const operands = node.inputs.map((name) => (name === null ? null : need(tensors, name)));
-  const view = whole ?? inferred(entry, node, operands);
-  const rule = entry.rule(view);
+  const operator = whole ?? inferred(entry, node, operands);
+  const rule = entry.rule(operator);
   const sharded = ownShards(rule, node, operands, at);
   const indexed = [...sharded].filter(([own]) => rule.factors.get(own)?.kind === 'indexed');
   if (offsets && indexed.length > 0) {
-    await onShard(entry, view, node, tensors, at, new Map(indexed), sharded);
+    await onShard(entry, operator, node, tensors, at, new Map(indexed), sharded);
     return;
   }
   if (whole === null && [...sharded].some(([own]) => rule.factors.get(own)?.kind === 'expanded')) {
-    await expanded(entry, view, node, tensors, at, offsets, sharded);
+    await expanded(entry, operator, node, tensors, at, offsets, sharded);
     return;
   }
   const counted = countedOnce(entry, operands, rule, sharded, at);
   const localOperands = entry.indexInput === undefined ? counted : maskedOperands(entry, operands, rule, sharded, at);
   const size = sizeOf(rule, node, operands, at);
-  const attributes = entry.resize?.(view, rule, size) ?? view.attributes;
+  const attributes = entry.resize?.(operator, rule, size) ?? operator.attributes;
   const ranks = ranksOf(at.shards);
   const results: Values[][] = node.outputs.map(() => []);
   for (const [position] of ranks.entries()) {
     const own = localOperands.map((operand) => operand?.byRank[position] ?? null);
-    const localView: OperatorView = {
-      ...view,
+    const localOperator: Operator = {
+      ...operator,
       attributes,
       inputs: own,
       outputs: [],
       outputCount: node.outputs.length,
     };
-    const types = entry.infer(localView).map((type, index) => (view.outputs[index] ? type : null));
+    const types = entry.infer(localOperator).map((type, index) => (operator.outputs[index] ? type : null));
     const outputs = await at.run({ op: node.op, domain: node.domain ?? '', attributes }, own, types);
     for (const [index, output] of outputs.entries()) {
       if (output && types[index]?.shape.join() !== output.shape.join())
@@ -113,7 +114,7 @@ async function step(
     }
   }
   for (const [index, name] of node.outputs.entries()) {
-    const type = view.outputs[index];
+    const type = operator.outputs[index];
     if (!type) continue;
     let byRank: readonly Values[] = results[index] ?? [];
     if (entry.indexInput !== undefined)
@@ -130,21 +131,21 @@ async function step(
 /** A node of an expansion that is expanded itself: its own factors are called as those of the outer rule are. */
 async function expanded(
   entry: OperatorEntry,
-  view: OperatorView,
+  operator: Operator,
   node: ExpansionNode,
   tensors: Map<string, Spread>,
   at: Simulation,
   offsets: boolean,
   sharded: ReadonlyMap<string, string>,
 ): Promise<void> {
-  const expansion = entry.expansion?.(view);
-  if (!expansion) throw new Error(`${view.op} has an expanded factor and no expansion`);
+  const expansion = entry.expansion?.(operator);
+  if (!expansion) throw new Error(`${operator.op} has an expanded factor and no expansion`);
   const inner = new Map<string, Spread>();
   for (const [index, name] of node.inputs.entries()) if (name) inner.set(`in${index}`, need(tensors, name));
   addConstants(expansion.constants, inner, at);
   for (const item of expansion.nodes) await step(inOuterNames(item, sharded), inner, at, offsets, null);
   for (const [index, name] of node.outputs.entries()) {
-    if (!view.outputs[index]) continue;
+    if (!operator.outputs[index]) continue;
     tensors.set(name, { ...need(inner, `out${index}`), dims: node.dims[index] ?? [] });
   }
 }
@@ -166,7 +167,7 @@ function addConstants(constants: Expansion['constants'], tensors: Map<string, Sp
 /** The operator on a shard whose positions matter: its own nodes over a rank's offsets. */
 async function onShard(
   entry: OperatorEntry,
-  view: OperatorView,
+  operator: Operator,
   node: ExpansionNode,
   tensors: Map<string, Spread>,
   at: Simulation,
@@ -177,8 +178,8 @@ async function onShard(
   const sizes = Object.fromEntries(
     [...indexed].map(([own, factor]) => [own, (at.rule.factors.get(factor)?.size ?? 1) / (at.shards[factor] ?? 1)]),
   );
-  const body = entry.indexed?.(view, names, sizes);
-  if (!body) throw new Error(`${view.op} has an indexed factor and no lowering`);
+  const body = entry.indexed?.(operator, names, sizes);
+  if (!body) throw new Error(`${operator.op} has an indexed factor and no lowering`);
   const inner = new Map<string, Spread>();
   for (const [index, name] of node.inputs.entries()) if (name) inner.set(`in${index}`, need(tensors, name));
   const ranks = ranksOf(at.shards);
@@ -195,8 +196,8 @@ async function onShard(
     tensors.set(name, { ...need(inner, `out${index}`), dims: node.dims[index] ?? [] });
 }
 
-function inferred(entry: OperatorEntry, node: ExpansionNode, operands: readonly (Spread | null)[]): OperatorView {
-  const view: OperatorView = {
+function inferred(entry: OperatorEntry, node: ExpansionNode, operands: readonly (Spread | null)[]): Operator {
+  const operator: Operator = {
     name: node.op,
     op: node.op,
     domain: node.domain ?? '',
@@ -205,7 +206,7 @@ function inferred(entry: OperatorEntry, node: ExpansionNode, operands: readonly 
     outputs: [],
     outputCount: node.outputs.length,
   };
-  return { ...view, outputs: entry.infer(view) };
+  return { ...operator, outputs: entry.infer(operator) };
 }
 
 /** The node's own factors that are sharded → the factor of the outer rule that they are. */

@@ -8,8 +8,8 @@ import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { ConstantTensor } from '../../../src/ir/graph.js';
 import { encodeModel } from '../../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { constant } from '../../../src/ir/ops/constants.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { runOnnx } from '../../../src/runtime/reference.js';
 import { float, type Given, model, node, saved, tensor, value } from '../model-maker.js';
 import { compare, noise } from '../same-results.js';
@@ -92,7 +92,7 @@ for (const { says, shapes, result, attributes, mask } of CASES)
     const { graph: written } = await importModel(await saved(graph), { sharesSequence: true });
     compare(t, await runOnnx(writeOnnx(flattenBlocks(written)), feeds), await runOnnx(encodeModel(graph), feeds));
     const block = written.nodes.find(({ op }) => op === 'Attention');
-    t.true(block !== undefined && ruleOf(viewOf(written, block)).factors.get('t')?.streams);
+    t.true(block !== undefined && ruleOf(operatorOf(written, block)).factors.get('t')?.streams);
   });
 
 /** A case of GroupQueryAttention, over 6 positions and heads of 16 features. */
@@ -163,5 +163,5 @@ for (const { says, attributes, operands = [], isPacked = false, last = [5, 5] } 
       1e-5,
     );
     const block = written.nodes.find(({ op }) => op === 'Attention');
-    t.true(block !== undefined && ruleOf(viewOf(written, block)).factors.get('t')?.streams);
+    t.true(block !== undefined && ruleOf(operatorOf(written, block)).factors.get('t')?.streams);
   });

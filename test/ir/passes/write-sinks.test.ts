@@ -8,10 +8,10 @@ import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
 import { writeSinks } from '../../../src/ir/passes/write-sinks.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import { compare, noise } from '../same-results.js';
 
@@ -65,7 +65,7 @@ for (const isLowered of [true, false])
     compare(t, await computed(written), expected, 1e-5, 1e-6);
     t.true(numbersOf(expected['sink'] as ConstantTensor).every((value) => Math.abs(Number(value)) > 1e-4));
     const block = written.nodes.find(({ op }) => op === 'Attention');
-    t.true(block !== undefined && ruleOf(viewOf(written, block)).factors.get('t')?.streams);
+    t.true(block !== undefined && ruleOf(operatorOf(written, block)).factors.get('t')?.streams);
     t.false(written.nodes.some(({ op }) => op === 'Concat' || op === 'Expand'));
   });
 

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';
 import type { Graph } from '../../../src/ir/graph.js';
-import { ruleOf, viewOf } from '../../../src/ir/view.js';
+import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
 import type { PinRecord } from '../../../src/sharding-propagation/annotations/annotation.js';
 import { annotationsOf } from '../../../src/sharding-propagation/annotations/read-annotations.js';
 import { resolveAnnotations } from '../../../src/sharding-propagation/annotations/resolve-annotations.js';
@@ -72,7 +72,7 @@ test('colwise and rowwise of a convolution are its channels', async (t) => {
   const pins = operators(graph, { match: { module }, style: 'colwise' });
   const pin = pins.find(({ node }) => node === convolution?.name);
   const [factor = ''] = Object.keys(pin?.axes ?? {});
-  const rule = convolution && ruleOf(viewOf(graph, convolution));
+  const rule = convolution && ruleOf(operatorOf(graph, convolution));
   t.is(
     rule?.outputs[0]?.findIndex((names) => names.includes(factor)),
     1,
@@ -110,7 +110,7 @@ test('replicate keeps tp off every operator of the module, and dp free', async (
   const [product] = inside.filter((node) => node.op === 'MatMul');
   const pin = pins.find(({ node }) => node === product?.name);
   if (!product || !pin) throw new Error('the module has a product');
-  const rule = ruleOf(viewOf(graph, product));
+  const rule = ruleOf(operatorOf(graph, product));
   const meets = (axes: Readonly<Record<string, readonly string[]>>) =>
     satisfies(pin, { ...REPLICATED, axes }, rule, [], MESH);
   t.true(meets({}));
@@ -123,7 +123,7 @@ test('a fused projection may have its axis on a piece', async (t) => {
   const [pin] = operators(graph, { match: { module: 'h.0.attn.c_attn' }, style: 'colwise' });
   const product = graph.nodes.find(({ name }) => name === pin?.node);
   if (!product || !pin) throw new Error('the module has a product');
-  const rule = ruleOf(viewOf(graph, product));
+  const rule = ruleOf(operatorOf(graph, product));
   const size = rule.factors.get('n')?.size ?? 0;
   const pieces = { n: [3, size / 3] };
   t.true(satisfies(pin, { ...REPLICATED, axes: { n: ['tp'] } }, rule, [], MESH));
@@ -137,7 +137,7 @@ test('a rowwise product reduces its pending sums at once', async (t) => {
   const [pin] = operators(graph, { match: { module: 'h.0.mlp.c_proj' }, style: 'rowwise' });
   const product = graph.nodes.find(({ name }) => name === pin?.node);
   if (!product || !pin) throw new Error('the module has a product');
-  const rule = ruleOf(viewOf(graph, product));
+  const rule = ruleOf(operatorOf(graph, product));
   const axes = { k: ['tp'] };
   t.false(satisfies(pin, { ...REPLICATED, axes }, rule, [], MESH));
   t.true(satisfies(pin, { ...REPLICATED, axes, pending: { kind: 'all-reduce' } }, rule, [], MESH));

@@ -4,9 +4,9 @@
 import test from 'ava';
 import fc from 'fast-check';
 import type { Graph } from '../../../src/ir/graph.js';
+import { operatorOf } from '../../../src/ir/operator-of.js';
 import { entryOf } from '../../../src/ir/ops/index.js';
 import { mayBePadded } from '../../../src/ir/padding.js';
-import { viewOf } from '../../../src/ir/view.js';
 import { axesSize, makeMesh, subAxes } from '../../../src/sharding-propagation/mesh.js';
 import { type OperatorPin, satisfies } from '../../../src/sharding-propagation/pin.js';
 import { propagate } from '../../../src/sharding-propagation/propagation/propagate.js';
@@ -38,16 +38,16 @@ const cases = fc
       const chosen = graph.nodes[node % graph.nodes.length];
       const entry = chosen && entryOf(chosen.op, chosen.domain);
       if (!chosen || !entry) return [];
-      const view = viewOf(graph, chosen);
-      const rule = entry.rule(view);
+      const operator = operatorOf(graph, chosen);
+      const rule = entry.rule(operator);
       const names = [...rule.factors.keys()];
       const name = names[factor % names.length] ?? '';
       const over = subAxes(mesh)[axis % subAxes(mesh).length]?.name ?? '';
       const axes = { [name]: [over] };
       const isDivided = (rule.factors.get(name)?.size ?? 0) % axesSize(mesh, [over]) === 0;
-      if (!isDivided && !mayBePadded(name, view, rule, entry)) return [];
+      if (!isDivided && !mayBePadded(name, operator, rule, entry)) return [];
       const strategy: Strategy = { axes, partialOperands: null, pending: { kind: 'none' } };
-      if (checkStrategy(rule, strategy, entry.linear(view), mesh) !== null) return [];
+      if (checkStrategy(rule, strategy, entry.linear(operator), mesh) !== null) return [];
       return [{ kind: 'operator', node: chosen.name, source: { ...source, priority }, axes }];
     });
     const distinct = [...new Map(pins.map((pin) => [pin.node, pin])).values()];
@@ -62,8 +62,8 @@ test('strategies are legal, pins kept, and the outcome is a fixed point', (t) =>
         const entry = entryOf(node.op, node.domain);
         const strategy = found.strategies.get(node.group);
         if (!entry || !strategy) throw new Error(`no strategy for ${node.name}`);
-        const view = viewOf(graph, node);
-        const [rule, linear] = [entry.rule(view), entry.linear(view)];
+        const operator = operatorOf(graph, node);
+        const [rule, linear] = [entry.rule(operator), entry.linear(operator)];
         const problem = checkStrategy(rule, strategy, linear, mesh);
         if (problem) throw new Error(`${node.name}: ${problem}`);
         for (const pin of pins)
