@@ -44,7 +44,7 @@ import {
   type StrategyForm,
   trainingOfPlan,
 } from './strategies/strategy-files.js';
-import { writeAnnotated } from './strategies/strategy-onnx.js';
+import { checkNoModel, writeAnnotated } from './strategies/strategy-onnx.js';
 
 export { axesInWords, operatorText } from '../strategy/diff.js';
 
@@ -81,6 +81,7 @@ export interface Converted {
 export async function convertStrategy(options: ConvertOptions): Promise<Converted> {
   const read = await readStrategy(options.from);
   const to = options.to ?? formOf(options.output);
+  if (to !== 'onnx') await checkNoModel(options.output);
   const notes = await write(read, to, options);
   return { from: read.form, to, output: options.output, notes };
 }
@@ -100,6 +101,7 @@ export async function mergeStrategies(files: readonly string[], output: string):
   );
   const merged = mergeStages(stages);
   const to = formOf(output);
+  await checkNoModel(output);
   return { from: 'mindspore', to, output, notes: await writeDocument({ document: merged, notes: [] }, to, output) };
 }
 

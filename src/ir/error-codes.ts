@@ -307,7 +307,7 @@ export const ERROR_CODES = {
       '[the operators that it has](torch-operators.md); the bundled runtime runs the others'],
     'machine-too-small': ['backendAbsent', 'a program has more ranks, or inputs, than one machine can take',
       'compile for fewer devices or a smaller batch'],
-    'same-file': ['cannotWrite', 'an annotated copy would replace the model itself', 'another name'],
+    'same-file': ['cannotWrite', 'an annotated copy, or a checkpoint of another form, would replace a model', 'another name'],
     'data-file-differs': ['cannotWrite', "beside an annotated copy another file has the name of the model's data file",
       'another folder'],
     'cannot-write': ['cannotWrite', 'a file cannot be written', 'another folder with `-o`'],

@@ -199,6 +199,9 @@ test('data files of weights stay valid, in another folder too', async (t) => {
   t.is((await refused(t, again)).code, 'data-file-differs');
   const onto = convertStrategy({ from: path.join(folder, 'plan'), output: model, to: 'onnx' });
   t.is((await refused(t, onto)).code, 'same-file');
+  for (const to of ['annotations', 'mindspore-json', 'plan', 'megatron'] as const)
+    t.is((await refused(t, convertStrategy({ from: path.join(folder, 'plan'), output: model, to }))).code, 'same-file');
+  t.deepEqual(await runOnnx(model, inputs), expected);
 });
 
 /** mlp.onnx with all of its weights in weights.bin. */

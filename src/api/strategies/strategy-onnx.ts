@@ -35,6 +35,23 @@ export async function writeAnnotated(
   return copied.length === 0 ? [] : [`copied ${copied.join(', ')} beside it: these files hold the model's weights`];
 }
 
+/** @throws AutoparError `same-file` (cannotWrite) if a file of another form would replace a model */
+export async function checkNoModel(output: string): Promise<void> {
+  if (!output.toLowerCase().endsWith('.onnx')) return;
+  const exists = await stat(output).then(
+    (found) => found.isFile(),
+    () => false,
+  );
+  if (!exists) return;
+  throw new AutoparError(
+    'same-file',
+    'cannotWrite',
+    `${output} is a model; a checkpoint of another form would replace it`,
+    { file: output },
+    'choose another name',
+  );
+}
+
 async function checkNotSame(file: string, output: string): Promise<void> {
   const target = await realpath(output).catch(() => null);
   if (target === null || target !== (await realpath(file))) return;
