@@ -182,7 +182,7 @@ for (const [line, code, exit, says] of REFUSED) {
   });
 }
 
-test('of a family: the note names it, explain --mesh has its experts, strategy show what was asked', async (t) => {
+slow('of a family: the note names it, explain --mesh has its experts, strategy show what was asked', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   for (const training of [[], ['--train', '--loss', 'mse']]) {

@@ -212,7 +212,7 @@ test('a given tp shards what its role says: a plan with the batch over it would 
   t.deepEqual(found.operators, (await compile({ ...options, axes: 'roles' })).plan.operators);
 });
 
-test('a ZeRO level that is given makes no step faster', async (t) => {
+slow('a ZeRO level that is given makes no step faster', async (t) => {
   const sizes = gptSizes({ hidden: 256, heads: 4, sequence: 64, vocabulary: 512, layers: 2, batch: 16 });
   const options: NestedCompileOptions = {
     ...saved(t, languageModel('gpt', sizes, 1)),

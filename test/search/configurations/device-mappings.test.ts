@@ -131,7 +131,7 @@ slow('an order that is asked for is kept, and no other is slower than the one th
   }
 });
 
-test(
+slow(
   'a search whose time is over gives the best so far, with what the best can be; before any plan what ' + 'fits first',
   async (t) => {
     const options: StepSearchOptions = { ...ORDERED_STEP, ...FASTEST, cluster: '2x4:a100-pcie-80' };
