@@ -7,9 +7,9 @@ import type { Factor, FactorKind } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { layerClasses, operatorsByLayer } from '../ir/layers.js';
 import type { BlockKind } from '../ir/operator.js';
-import { operatorOf, ruleOf } from '../ir/operator-of.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { bytesOf } from '../ir/ops/entry.js';
-import { entryOf, operatorEntry } from '../ir/ops/index.js';
+import { entryOf, operatorEntry, ruleOf } from '../ir/ops/index.js';
 
 export interface OperatorWork {
   readonly flops: number;

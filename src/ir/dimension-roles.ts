@@ -15,8 +15,8 @@ import type { BatchDimension, Graph, Node } from './graph.js';
 import { elementCount, typeOf } from './graph.js';
 import { fixedTensors } from './of-weights.js';
 import type { OperatorFamily } from './operator.js';
-import { operatorOf, ruleOf } from './operator-of.js';
-import { entryOf } from './ops/index.js';
+import { operatorOf } from './operator-of.js';
+import { entryOf, ruleOf } from './ops/index.js';
 import { remembered } from './remembered.js';
 
 export type DimensionRole =

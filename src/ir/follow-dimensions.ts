@@ -12,7 +12,8 @@ import { type DimensionFactors, type FactorRule, ruleSides } from './factor-rule
 import type { BatchDimension, Graph, Node } from './graph.js';
 import { typeOf } from './graph.js';
 import { appendTo } from './group-by.js';
-import { operatorOf, ruleOf } from './operator-of.js';
+import { operatorOf } from './operator-of.js';
+import { ruleOf } from './ops/index.js';
 
 /** The part of a dimension or factor that is followed, in mixed radix: its size, and the product of all sizes below it. */
 export interface DimensionMark {

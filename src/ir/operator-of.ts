@@ -1,10 +1,8 @@
 /**
  * @file From a node of a graph to the operator that the registry's functions take, with the types around it.
  */
-import type { FactorRule } from './factor-rule.js';
 import type { Graph, Node } from './graph.js';
 import type { Operator } from './operator.js';
-import { operatorEntry } from './ops/index.js';
 
 /**
  * The operator with the types of its operands and results. Results whose type is not known yet are null. For a node of a graph
@@ -41,9 +39,4 @@ function madeOperator(graph: Pick<Graph, 'tensors'>, node: Node): Operator {
     outputCount: node.outputs.length,
     ...(node.body ? { body: node.body } : {}),
   };
-}
-
-/** The operator's factor rule; everything whole for an operator that the registry lacks. */
-export function ruleOf(operator: Operator): FactorRule {
-  return operatorEntry(operator).rule(operator);
 }

@@ -3,8 +3,8 @@
  * (ulysses), or queries and streamed keys at once (ring).
  */
 import type { Graph, Node } from '../ir/graph.js';
-import { operatorOf, ruleOf } from '../ir/operator-of.js';
-import { entryOf, operatorRole } from '../ir/ops/index.js';
+import { operatorOf } from '../ir/operator-of.js';
+import { entryOf, operatorRole, ruleOf } from '../ir/ops/index.js';
 import type { Assignment } from '../partition/assignment.js';
 import { refineRule } from '../sharding-propagation/refine.js';
 import { type AttentionMethod, type AttentionMethods, axesTaking } from '../sharding-propagation/roles.js';

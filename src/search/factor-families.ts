@@ -11,8 +11,8 @@ import { type Factor, type FactorRule, ruleSides } from '../ir/factor-rule.js';
 import { type DimensionMark, type DimensionMarks, followDimensions } from '../ir/follow-dimensions.js';
 import { type BatchDimension, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { weightTensors } from '../ir/of-weights.js';
-import { operatorOf, ruleOf } from '../ir/operator-of.js';
-import { entryOf } from '../ir/ops/index.js';
+import { operatorOf } from '../ir/operator-of.js';
+import { entryOf, ruleOf } from '../ir/ops/index.js';
 import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
 import type { FactorFamily, OperatorPlace } from '../sharding-propagation/roles.js';
 

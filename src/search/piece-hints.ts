@@ -11,7 +11,8 @@
  */
 import type { DimensionFactors, FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
-import { operatorOf, ruleOf } from '../ir/operator-of.js';
+import { operatorOf } from '../ir/operator-of.js';
+import { ruleOf } from '../ir/ops/index.js';
 
 /** A piece that a reader sees; a whole one (the three of q, k, v) takes no axis. */
 export interface SeenPiece {

@@ -3,8 +3,9 @@
  * the model's inputs. Compiled with them, the model gets these strategies again.
  */
 import type { Graph } from '../ir/graph.js';
-import { operatorOf, ruleOf } from '../ir/operator-of.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { ruleOf } from '../ir/ops/index.js';
 import { sharedOperators } from '../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../sharding-propagation/annotations/annotation.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';

@@ -4,7 +4,8 @@
 import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
-import { operatorOf, ruleOf } from '../../src/ir/operator-of.js';
+import { operatorOf } from '../../src/ir/operator-of.js';
+import { ruleOf } from '../../src/ir/ops/index.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { candidatesOf } from '../../src/search/candidates.js';
 import { operatorFactsOf } from '../../src/search/operator-facts.js';

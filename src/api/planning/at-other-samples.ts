@@ -4,7 +4,8 @@
  */
 import type { FactorRule } from '../../ir/factor-rule.js';
 import { type Graph, typeOf } from '../../ir/graph.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { ruleOf } from '../../ir/ops/index.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { Layout } from '../../sharding-propagation/layout.js';
 import { pieceName } from '../../sharding-propagation/refine.js';

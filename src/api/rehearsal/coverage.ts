@@ -4,7 +4,8 @@
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { operatorsByLayer } from '../../ir/layers.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { ruleOf } from '../../ir/ops/index.js';
 import type { Assignment } from '../../partition/assignment.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import { resultsOf } from '../../partition/sharded-graph.js';

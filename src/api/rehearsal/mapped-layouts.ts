@@ -5,7 +5,8 @@
 
 import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { ruleOf } from '../../ir/ops/index.js';
 import { type Extent, type Layout, normalise, type Piece, paddedSize } from '../../sharding-propagation/layout.js';
 import { axesSize } from '../../sharding-propagation/mesh.js';
 import { pendingPartial, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';

@@ -3,8 +3,8 @@
  */
 import { clonedOperators, NOTHING_RECOMPUTED, originalTensors, withClones } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
-import { operatorEntry } from '../../ir/ops/index.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { operatorEntry, ruleOf } from '../../ir/ops/index.js';
 import type { Assignment, SharedReshard, TensorReader } from '../../partition/assignment.js';
 import {
   accumulatedApart,

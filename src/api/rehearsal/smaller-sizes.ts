@@ -4,7 +4,8 @@
  */
 import type { NarrowSizes } from '../../../models/narrower.js';
 import type { Graph } from '../../ir/graph.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { ruleOf } from '../../ir/ops/index.js';
 import type { Assignment } from '../../partition/assignment.js';
 import { axesSize, type SubAxis } from '../../sharding-propagation/mesh.js';
 import { refineRule } from '../../sharding-propagation/refine.js';

@@ -12,10 +12,10 @@ import { type Graph, type MicroBatches, type Node, type TensorType, typeOf, type
 import { appendTo } from '../group-by.js';
 import { inPlaceOf } from '../in-place-of.js';
 import { makersOf } from '../makers-and-readers.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
+import { operatorOf } from '../operator-of.js';
 import { accumulator } from '../ops/accumulate.js';
 import { constant, constantWeight } from '../ops/constants.js';
-import { entryOf } from '../ops/index.js';
+import { entryOf, ruleOf } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { withOperands } from '../with-operands.js';
 

@@ -15,10 +15,9 @@ import { composeRule } from '../blocks/block-rule.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
 import type { DifferentiatedOperator, WrittenOperators } from '../operator.js';
-import { ruleOf } from '../operator-of.js';
 import { constant, constantWeight } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
-import { operatorEntry } from '../ops/index.js';
+import { operatorEntry, ruleOf } from '../ops/index.js';
 import { OperatorGradient } from '../ops/operator-gradient.js';
 import { unusedName } from '../unused-name.js';
 

@@ -15,7 +15,8 @@
  */
 import { type DimensionFactors, type Factor, type FactorKind, type FactorRule, ruleSides } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
-import type { Expansion, Operator, OperatorEntry } from '../operator.js';
+import type { Expansion, OperatorEntry } from '../operator.js';
+import { operatorOf } from '../operator-of.js';
 import { tensorsByName } from '../written-names.js';
 import { rowwiseAttention } from './attention.js';
 import { blockFactorNames } from './factor-names.js';
@@ -92,17 +93,7 @@ class Composition {
   /** Unifies the factors of each tensor's maker and readers; false if their sizes do not nest. */
   link(): boolean {
     for (const node of this.body.nodes) {
-      const typesOf = (names: readonly (string | null)[]) =>
-        names.map((name) => (name === null ? null : (this.body.tensors.get(name) ?? null)));
-      const operator: Operator = {
-        name: node.name,
-        op: node.op,
-        domain: node.domain,
-        attributes: node.attributes,
-        inputs: typesOf(node.inputs),
-        outputs: typesOf(node.outputs),
-        outputCount: node.outputs.length,
-      };
+      const operator = operatorOf(this.body, node);
       const entry = this.find(node.op, node.domain);
       const rule = entry.rule(operator);
       const atoms = new Map<string, BlockAtom>();

@@ -7,7 +7,8 @@
 import { isFloating } from '../dtype.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
 import type { Makers } from '../makers-and-readers.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
+import { operatorOf } from '../operator-of.js';
+import { ruleOf } from '../ops/index.js';
 import { plainRoles, type RoleDims, rolesBehind } from './roles.js';
 
 /** A Gather's result. */

@@ -3,8 +3,9 @@
  * whatever the order of dimensions in the model.
  */
 import { type Attributes, type ConstantTensor, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
+import { operatorOf } from '../operator-of.js';
 import { constant } from '../ops/constants.js';
+import { ruleOf } from '../ops/index.js';
 import type { ForwardWriter, Neighbourhood } from '../passes/forward-writer.js';
 import type { ExpertMixture, ExpertStep } from './find-experts.js';
 import { type RoleDims, roleList } from './roles.js';

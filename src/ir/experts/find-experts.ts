@@ -13,8 +13,8 @@ import { elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
 import { weightTensors } from '../of-weights.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
-import { entryOf } from '../ops/index.js';
+import { operatorOf } from '../operator-of.js';
+import { entryOf, ruleOf } from '../ops/index.js';
 import { type ChosenWeights, chosenWeights } from './chosen-weights.js';
 import {
   expertRolesOf,

@@ -8,9 +8,9 @@
 import type { FactorRule } from '../factor-rule.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
 import { makersOf, readersOf } from '../makers-and-readers.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
+import { operatorOf } from '../operator-of.js';
 import { constant } from '../ops/constants.js';
-import { entryOf } from '../ops/index.js';
+import { entryOf, ruleOf } from '../ops/index.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 import { expertCounts } from './find-experts.js';
 

@@ -3,6 +3,7 @@
  */
 import { blockEntries } from '../blocks/block-entry.js';
 import { AutoparError } from '../error.js';
+import type { FactorRule } from '../factor-rule.js';
 import type { Operator, OperatorEntry, OperatorRole } from '../operator.js';
 import { accumulateEntry } from './accumulate.js';
 import { attentionEntries } from './attention.js';
@@ -98,6 +99,11 @@ export function entryOf(op: string, domain: string): OperatorEntry | undefined {
 /** The entry of an operator: its own, or one that keeps every dimension whole if the registry does not know the operator. */
 export function operatorEntry({ op, domain }: Pick<Operator, 'op' | 'domain'>): OperatorEntry {
   return entryOf(op, domain) ?? unknownEntry(op, domain);
+}
+
+/** The operator's factor rule; everything whole for an operator that the registry lacks. */
+export function ruleOf(operator: Operator): FactorRule {
+  return operatorEntry(operator).rule(operator);
 }
 
 /** The role of an operator; undefined where it has none. */

@@ -13,8 +13,8 @@ import type { Graph, Node, TensorType } from '../graph.js';
 import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
 import type { OperatorEntry, OperatorFamily } from '../operator.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
-import { entryOf } from '../ops/index.js';
+import { operatorOf } from '../operator-of.js';
+import { entryOf, ruleOf } from '../ops/index.js';
 
 /** One use of a weight. */
 export interface ParameterPlace {

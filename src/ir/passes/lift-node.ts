@@ -6,8 +6,8 @@ import { AutoparError } from '../error.js';
 import type { FactorKind, FactorRule } from '../factor-rule.js';
 import { type Attributes, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import type { OperatorEntry, OperatorFamily } from '../operator.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
-import { entryOf } from '../ops/index.js';
+import { operatorOf } from '../operator-of.js';
+import { entryOf, ruleOf } from '../ops/index.js';
 import {
   batchDigits,
   batchPlaces,

@@ -16,9 +16,9 @@ import { type DimensionMarks, followDimensions, markOfDimension } from '../follo
 import { type Graph, type Node, type TensorOrder, type TensorType, typeOf, type Weight } from '../graph.js';
 import { fixedTensors } from '../of-weights.js';
 import type { OperatorFamily } from '../operator.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
+import { operatorOf } from '../operator-of.js';
 import { constant, constantWeight } from '../ops/constants.js';
-import { entryOf } from '../ops/index.js';
+import { entryOf, ruleOf } from '../ops/index.js';
 import { orderedPlaces, reordered } from '../sequence-order.js';
 import { unusedName } from '../unused-name.js';
 

@@ -10,9 +10,9 @@ import type { FactorRule } from '../factor-rule.js';
 import type { DimensionMark, DimensionMarks } from '../follow-dimensions.js';
 import { type ConstantTensor, elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { readWeight } from '../onnx/tensors.js';
-import { operatorOf, ruleOf } from '../operator-of.js';
+import { operatorOf } from '../operator-of.js';
 import { constant, numbersOf } from '../ops/constants.js';
-import { entryOf } from '../ops/index.js';
+import { entryOf, ruleOf } from '../ops/index.js';
 import { liftBatch } from './lift-batch.js';
 
 /** Types in which exporters number samples. */

@@ -5,8 +5,8 @@
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { fileTensorOf, typeOf } from '../../ir/graph.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { entryOf, ruleOf } from '../../ir/ops/index.js';
 import { graphDemand } from '../file-form.js';
 import type { Mesh } from '../mesh.js';
 import type { LayoutDemand, OperatorPin, Pin, PinSource } from '../pin.js';

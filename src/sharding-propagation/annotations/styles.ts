@@ -11,8 +11,8 @@
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { weightTensors } from '../../ir/of-weights.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { entryOf, ruleOf } from '../../ir/ops/index.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { OperatorPin, PinSource } from '../pin.js';
 import { pieceName } from '../refine.js';

@@ -7,8 +7,8 @@
  */
 import type { FactorRule } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
-import { operatorOf, ruleOf } from '../../ir/operator-of.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { entryOf, ruleOf } from '../../ir/ops/index.js';
 
 export interface WeightOperator {
   readonly node: Node;

@@ -10,8 +10,8 @@ import {
   withAnnotatedDegrees,
 } from '../../../src/api/requests/annotations.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
-import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
-import { entryOf } from '../../../src/ir/ops/index.js';
+import { operatorOf } from '../../../src/ir/operator-of.js';
+import { entryOf, ruleOf } from '../../../src/ir/ops/index.js';
 import { plan } from '../../../src/search/plan.js';
 import type { PinRecord } from '../../../src/sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh } from '../../../src/sharding-propagation/mesh.js';

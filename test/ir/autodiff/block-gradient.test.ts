@@ -10,8 +10,9 @@ import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Attributes, ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import type { BlockKind } from '../../../src/ir/operator.js';
-import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
+import { operatorOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { ruleOf } from '../../../src/ir/ops/index.js';
 import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import {

@@ -13,9 +13,9 @@ import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { readersOf } from '../../../src/ir/makers-and-readers.js';
-import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
+import { operatorOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
-import { operatorEntries } from '../../../src/ir/ops/index.js';
+import { operatorEntries, ruleOf } from '../../../src/ir/ops/index.js';
 import { randomValues } from '../ops/values.js';
 import { takeSteps } from './take-steps.js';
 

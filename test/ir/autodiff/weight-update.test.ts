@@ -11,8 +11,9 @@ import { cutInMicroBatches, type TrainingOptions, trainingGraph } from '../../..
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import { elementCount, type Graph, type Node, type Weight } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
-import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
+import { operatorOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { ruleOf } from '../../../src/ir/ops/index.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import { provesRight } from '../blocks/every-strategy.js';
 

@@ -3,8 +3,9 @@
  */
 import type { ConstantTensor, Graph, Node } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
-import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
+import { operatorOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { ruleOf } from '../../../src/ir/ops/index.js';
 import { lowerOperator } from '../../../src/partition/lower-operator.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import { type Mesh, makeMesh } from '../../../src/sharding-propagation/mesh.js';

@@ -5,9 +5,9 @@ import test from 'ava';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Attributes } from '../../../src/ir/graph.js';
 import type { Operator } from '../../../src/ir/operator.js';
-import { operatorOf, ruleOf } from '../../../src/ir/operator-of.js';
+import { operatorOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
-import { entryOf, operatorEntries, operatorEntry } from '../../../src/ir/ops/index.js';
+import { entryOf, operatorEntries, operatorEntry, ruleOf } from '../../../src/ir/ops/index.js';
 import { needEntry } from './simulate.js';
 
 function operator(
