@@ -281,14 +281,32 @@ function timesText(name: string, count: number): string {
   return count > 1 ? `${name} ×${count}` : name;
 }
 
+/** Stages whose memory is shown: the fullest. */
+const STAGES_SHOWN = 4;
+
 function memoryLines({ memory, plan }: PlanSummary): readonly string[] {
+  const byPeak = [...memory].sort((a, b) => b.peakBytes - a.peakBytes);
+  const shown = new Set(byPeak.slice(0, STAGES_SHOWN));
+  const others = byPeak.slice(STAGES_SHOWN).map(({ peakBytes }) => peakBytes);
   return [
-    ...memory.flatMap((stage) => [
-      `  ${memory.length > 1 ? `stage ${stage.stage}: ` : ''}${kindsText(stage)}`,
-      `  ${memory.length > 1 ? '  ' : ''}largest: ${largestText(stage, 3)}`,
-    ]),
+    ...memory
+      .filter((stage) => shown.has(stage))
+      .flatMap((stage) => [
+        `  ${memory.length > 1 ? `stage ${stage.stage}: ` : ''}${kindsText(stage)}`,
+        `  ${memory.length > 1 ? '  ' : ''}largest: ${largestText(stage, 3)}`,
+      ]),
+    ...otherStagesLines(others),
     ...outsideLines(plan.predicted.outside ?? []),
   ];
+}
+
+/** @param bytes of each stage, most first */
+function otherStagesLines(bytes: readonly number[]): readonly string[] {
+  if (bytes.length === 0) return [];
+  const [most, least] = [bytesText(bytes[0] as number), bytesText(bytes.at(-1) as number)];
+  const each = most === least ? most : `${least} to ${most}`;
+  const stages = bytes.length === 1 ? '1 other stage' : `${bytes.length} other stages`;
+  return [`  ${stages}: ${each} (explain --memory)`];
 }
 
 function sizeLines(sizes: NonNullable<CompileResult['sizes']>): readonly string[] {

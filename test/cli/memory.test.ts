@@ -59,3 +59,36 @@ test('explain tells the memory limit that compile tells, and the stage where the
     t.regex(stdout, new RegExp(`B of 80 GB on ${whose}, at `));
   }
 });
+
+test('of many stages the fullest are shown, and the others as a range', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const directory = join(folder, 'out');
+  const asked = [
+    '--model',
+    'gpt:layers=8,hidden=64,heads=4,seq=16,vocab=64',
+    '--cluster',
+    '1x8:a100-sxm-80',
+    '--pp',
+    '8',
+  ];
+  const compiled = await autopar([
+    'compile',
+    ...asked,
+    '--train',
+    '--global-batch',
+    '16',
+    '--plan-only',
+    '-o',
+    directory,
+  ]);
+  t.is(compiled.code, 0, compiled.stderr);
+  const section = compiled.stdout.split('memory at the peak')[1] ?? '';
+  t.is([...section.matchAll(/^ {2}stage \d+: /gm)].length, 4);
+  t.regex(section, /^ {2}4 other stages: [\d.]+ MB \(explain --memory\)$/m);
+  const { memory } = JSON.parse((await autopar(['explain', directory, '--memory', '--json'])).stdout) as {
+    readonly memory: readonly PeakMemory[];
+  };
+  const fullest = [...memory].sort((a, b) => b.peakBytes - a.peakBytes).slice(0, 4);
+  for (const { stage } of fullest) t.regex(section, new RegExp(`^ {2}stage ${stage}: `, 'm'));
+});

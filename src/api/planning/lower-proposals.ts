@@ -49,12 +49,12 @@ const LOWERED = 4;
  */
 const SAFE_SHARE = 0.95;
 
-/** Rounds of proposals; the next round is for less memory where some of them do not fit once they are lowered. */
-const ROUNDS = 3;
+/** The most times that plans with stages, or without, are proposed again for less memory. */
+const AGAIN = 2;
 
 /**
- * Lowers the first few proposals. Where they do not fit, new ones are proposed for less memory, by the ratio of the memory that
- * the lowered ones need to their estimate.
+ * Lowers the first few proposals. Where one does not fit, those like it are proposed again at once for less memory, by the
+ * ratio of the memory that it needs to its estimate: the next ones of the first proposals may be far slower.
  * @param alone the best plan of dp and tp alone; null where there is none
  */
 export async function lowerProposals(
@@ -69,26 +69,19 @@ export async function lowerProposals(
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
   const proposing = await proposer(options, training, read, cluster, half).catch(refusal);
   if (proposing instanceof AutoparError) return nothingProposed(proposing, pp);
-  const lowering = new ProposalLowering(choices, proposing, alone, deadline);
   const limit = limitOf(choices);
-  const within = (bytes: number) => (Number.isFinite(bytes) ? deviceBytes(bytes, cluster) : null);
   const { headroom } = preferencesOf(options, options.memory !== undefined);
-  let asked = within(training ? Math.max(SAFE_SHARE, 1 - headroom) * limit : limit);
-  let searched: StepSearch | null = null;
-  for (let round = 0; round < ROUNDS; round++) {
-    const safe: Proposed | AutoparError = await proposing.propose(asked).catch(refusal);
-    // Configurations that hardly fit, or do not fit, are proposed only where there are no others.
-    const proposed =
-      safe instanceof AutoparError && round === 0 ? await proposing.propose(within(limit)).catch(refusal) : safe;
-    if (proposed instanceof AutoparError) {
-      if (round === 0) return nothingProposed(proposed, pp);
-      break;
-    }
-    searched ??= { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
-    const excess = await lowering.lowerFirst(proposed.proposals);
-    if (excess === null) break;
-    asked = within(limit / excess);
-  }
+  const within = (bytes: number) => {
+    const limitBytes = Number.isFinite(bytes) ? deviceBytes(bytes, cluster) : null;
+    return proposing.propose(limitBytes).catch(refusal);
+  };
+  const safe = await within(training ? Math.max(SAFE_SHARE, 1 - headroom) * limit : limit);
+  // Configurations that hardly fit, or do not fit, are proposed only where there are no others.
+  const proposed = safe instanceof AutoparError ? await within(limit) : safe;
+  if (proposed instanceof AutoparError) return nothingProposed(proposed, pp);
+  const searched = { ...proposed.searched, fewer: await proposing.fewer(proposed.searched) };
+  const lowering = new ProposalLowering(choices, proposing.wholeBytes, within, alone, deadline);
+  await lowering.lowerFirst(proposed.proposals);
   const figure = figureOf(options);
   const fitting = [...lowering.fitting].sort((a, b) => figure(a) - figure(b));
   return { fitting, others: [...lowering.others.values()], searched, refusal: null, notes: [] };
@@ -130,10 +123,13 @@ class ProposalLowering {
    * ones, with stages and without.
    */
   private readonly excess = new Map<boolean, number>();
+  /** How often plans with stages, and those without, were proposed again. */
+  private readonly again = new Map<boolean, number>();
 
   constructor(
     private readonly choices: Choices,
-    private readonly proposing: Proposer,
+    private readonly wholeBytes: Proposer['wholeBytes'],
+    private readonly within: (bytes: number) => Promise<Proposed | AutoparError>,
     private readonly alone: FittingPlan | null,
     private readonly deadline: Deadline,
   ) {
@@ -142,26 +138,22 @@ class ProposalLowering {
     this.paired = alone;
   }
 
-  /**
-   * Lowers the first few that were not lowered yet.
-   * @returns the least ratio of needed to estimated memory among plans that did not fit; null where all fit
-   */
-  async lowerFirst(proposals: readonly PricedConfiguration[]): Promise<number | null> {
+  /** Lowers the first few, and those that are proposed again for less memory. */
+  async lowerFirst(proposals: readonly PricedConfiguration[]): Promise<void> {
     const { choices, alone, isTimed, fitting, others, seen } = this;
-    if (!this.paired?.priced) this.paired = withEstimate(alone, proposals);
-    const waiting = new Set(proposals);
-    let least: number | null = null;
+    this.paired = withEstimate(alone, proposals);
+    let waiting = proposals;
     let tried = 0;
-    while (waiting.size > 0 && tried < LOWERED) {
-      const priced = isTimed ? likeliest(waiting, fitting) : [...waiting][0];
+    while (tried < LOWERED) {
+      const priced = isTimed ? likeliest(waiting, fitting) : waiting[0];
       if (!priced) break;
-      waiting.delete(priced);
+      waiting = waiting.filter((other) => other !== priced);
       const key = JSON.stringify(priced.configuration);
       if (seen.has(key) || (isTimed && isSearched(priced, alone, this.isOpen(priced)))) continue;
       seen.add(key);
       const refuted = this.refuted(priced);
       if (refuted !== null) {
-        if (proposals.indexOf(priced) < LOWERED) others.set(key, notTaken(priced, refuted));
+        if (proposals.slice(0, LOWERED).includes(priced)) others.set(key, notTaken(priced, refuted));
         continue;
       }
       tried++;
@@ -175,11 +167,23 @@ class ProposalLowering {
       if (!(result instanceof AutoparError)) continue;
       others.set(key, notTaken(priced, result));
       if (!(result instanceof NothingFits)) continue;
-      const own = result.figures.leastBytes / this.bytes(priced);
-      least = Math.min(least ?? own, own);
-      this.exceeds(priced, own);
+      const excess = result.figures.leastBytes / this.bytes(priced);
+      this.exceeds(priced, excess);
+      const smaller = await this.proposedAgain(priced, excess);
+      if (smaller.length === 0) continue;
+      tried--;
+      waiting = [...waiting, ...smaller];
     }
-    return least;
+  }
+
+  /** Plans with stages, or without, as a proposal that did not fit, that need less by its ratio of memory to the estimate. */
+  private async proposedAgain(priced: PricedConfiguration, excess: number): Promise<readonly PricedConfiguration[]> {
+    const isStaged = hasStages(priced);
+    const again = this.again.get(isStaged) ?? 0;
+    if (again === AGAIN) return [];
+    this.again.set(isStaged, again + 1);
+    const proposed = await this.within(this.limit / excess);
+    return proposed instanceof AutoparError ? [] : proposed.proposals.filter((one) => hasStages(one) === isStaged);
   }
 
   /** Why lowered plans make it pointless to lower a proposal; null where they do not. */
@@ -221,7 +225,7 @@ class ProposalLowering {
       options.zero === undefined &&
       cluster.local &&
       isOfUpdates(priced.configuration) &&
-      bytesForTensors(this.proposing.wholeBytes(priced), cluster) <= this.limit
+      bytesForTensors(this.wholeBytes(priced), cluster) <= this.limit
     );
   }
 

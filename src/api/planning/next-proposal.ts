@@ -9,11 +9,11 @@ import { kindOf, microBatchCount, spreadsExperts } from './proposals.js';
 
 /** The proposal with the least expected time. */
 export function likeliest(
-  proposals: ReadonlySet<PricedConfiguration>,
+  proposals: readonly PricedConfiguration[],
   lowered: readonly FittingPlan[],
 ): PricedConfiguration | undefined {
   const expected = (proposal: PricedConfiguration) => proposal.seconds * (factorOf(proposal, lowered) ?? 1);
-  return [...proposals].reduce<PricedConfiguration | undefined>(
+  return proposals.reduce<PricedConfiguration | undefined>(
     (best, one) => (best && expected(best) <= expected(one) ? best : one),
     undefined,
   );
