@@ -138,7 +138,17 @@ class Cutting {
     for (const name of this.graph.inputs) if (!read.has(name)) this.unread.add(name);
     const transfers = members.flatMap((nodes, stage) => this.received(nodes, stage));
     transfers.sort((a, b) => this.rank(a) - this.rank(b) || a.to - b.to);
-    return { stages: members.map((nodes, stage) => this.stageGraph(nodes, stage, transfers)), transfers };
+    const awaited = this.awaited(transfers);
+    return { stages: members.map((nodes, stage) => this.stageGraph(nodes, stage, transfers, awaited)), transfers };
+  }
+
+  /**
+   * Operators for gradients of weights that another stage reads. They lead to what an operator waits for, as those of activations'
+   * gradients do: weight gradients of a stage are put off, and stages would wait for one another.
+   */
+  private awaited(transfers: readonly CutTransfer[]): ReadonlySet<Node> {
+    const sent = transfers.flatMap(({ tensor, when }) => (when === 'micro' ? [tensor] : []));
+    return new Set(needed(this.graph.nodes, sent).filter(({ phase }) => phase === 'backward-weight'));
   }
 
   /** When a transfer's tensor exists, as a position in the order of operators. */
@@ -220,7 +230,12 @@ class Cutting {
     return [...found.values()];
   }
 
-  private stageGraph(unordered: readonly Node[], stage: number, transfers: readonly CutTransfer[]): StageGraph {
+  private stageGraph(
+    unordered: readonly Node[],
+    stage: number,
+    transfers: readonly CutTransfer[],
+    awaited: ReadonlySet<Node>,
+  ): StageGraph {
     const { graph } = this;
     const chunks = this.chunksOf(unordered, stage);
     const nodes = byChunk(unordered, chunks);
@@ -245,7 +260,7 @@ class Cutting {
     const { microBatches } = graph;
     const stageGraph: Graph = {
       ...graph,
-      nodes,
+      nodes: nodes.map((node) => (awaited.has(node) ? { ...node, phase: 'backward-input' } : node)),
       tensors: new Map([...names].map((name) => [name, typeOf(graph, name)])),
       inputs,
       outputs,

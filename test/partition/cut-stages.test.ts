@@ -1,7 +1,7 @@
 /**
  * @file Stages are a partition of the training graph: every operator that depends on a parameter is on one stage, every tensor
  * that a stage reads is fed, kept, made or received there, what is received was sent by an earlier place in the whole graph's
- * order, and forward operators stand in the order in which their chunks run.
+ * order, and forward operators stand in the order in which their chunks run. No stage waits for weight gradients of another.
  */
 import test from 'ava';
 import fc from 'fast-check';
@@ -119,8 +119,13 @@ function problemsOf(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, coun
         if (!there.has(input)) problems.push(`stage ${index} lacks ${input} for ${node.name}`);
       for (const output of node.outputs) there.add(output);
     }
-    for (const { tensor, from } of transfers)
-      if (from === index && !there.has(tensor)) problems.push(`stage ${index} sends ${tensor}, which it lacks`);
+    const putOff = new Set(stage.nodes.flatMap(({ phase, outputs }) => (phase === 'backward-weight' ? outputs : [])));
+    for (const { tensor, from, when } of transfers) {
+      if (from !== index) continue;
+      if (!there.has(tensor)) problems.push(`stage ${index} sends ${tensor}, which it lacks`);
+      // Another stage would wait for what zero-bubble schedules put off.
+      if (when === 'micro' && putOff.has(tensor)) problems.push(`stage ${index} may put off ${tensor}, which it sends`);
+    }
     for (const { input, output } of stage.state)
       if (!there.has(input) || !there.has(output)) problems.push(`stage ${index} keeps ${input} without its values`);
   }
