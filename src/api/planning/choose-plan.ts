@@ -15,6 +15,7 @@ import { Deadline } from '../../solver/deadline.js';
 import { mixesSamples } from '../models/training.js';
 import { type PlannedModel, plan } from '../plan.js';
 import {
+  alternativeOf,
   type Choices,
   type ComparedPlan,
   type FittingPlan,
@@ -24,7 +25,6 @@ import {
   ranked,
   refusal,
   refusedPlan,
-  stepSecondsOf,
 } from './compared-plans.js';
 import { innerAxes } from './left-out.js';
 import { lowerProposals, memoryOf, NOT_PROPOSED } from './lower-proposals.js';
@@ -175,13 +175,7 @@ function taken(all: readonly FittingPlan[], { options, cluster }: Choices): read
   const limit = options.memory ?? usableBytes(cluster) ?? null;
   const { taken: first } = preferred(
     sorted,
-    (one) => ({
-      seconds: stepSecondsOf(one),
-      bytes: peakOf(one),
-      degrees: one.planned.plan.degrees,
-      isOffloaded: (one.planned.plan.requested?.offload ?? 'none') !== 'none',
-      liftsRoles: one.axes === 'free',
-    }),
+    alternativeOf,
     preferencesOf(options, options.memory !== undefined),
     limit,
   );

@@ -7,6 +7,7 @@ import { AutoparError } from '../../ir/error.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { bytesWritten, multipleWritten } from '../../search/figures.js';
 import { NothingFits } from '../../search/plan.js';
+import type { ComparedAlternative } from '../../search/preference.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import type { PlannedModel } from '../plan.js';
@@ -69,6 +70,18 @@ export function stepSecondsOf({ planned }: FittingPlan): number {
 
 export function peakOf({ planned }: FittingPlan): number {
   return Math.max(...planned.found.prediction.peakBytes);
+}
+
+/** The figures by which a plan that fits is preferred to others. */
+export function alternativeOf(plan: FittingPlan): ComparedAlternative {
+  const { degrees, requested } = plan.planned.plan;
+  return {
+    seconds: stepSecondsOf(plan),
+    bytes: peakOf(plan),
+    degrees,
+    isOffloaded: (requested?.offload ?? 'none') !== 'none',
+    liftsRoles: plan.axes === 'free',
+  };
 }
 
 /** @param all plans that fit, first the one that is taken */

@@ -22,7 +22,7 @@ import {
   refusal,
   stepSecondsOf,
 } from './compared-plans.js';
-import { hasStages, isSearched, likeliest, mayBeFaster, withEstimate } from './next-proposal.js';
+import { hasStages, isSearched, likeliest, mayBeTaken, withEstimate } from './next-proposal.js';
 import { MOST_WORK, MOST_WORK_OF_KINDS, meshWork } from './planning-work.js';
 import { kindOf, microBatchCount, type Proposed, type Proposer, proposalOptions, proposer } from './proposals.js';
 import type { StepSearch } from './search-step.js';
@@ -100,7 +100,7 @@ function limitOf({ options, cluster }: Choices): number {
   return options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
 }
 
-const SLOWER = 'not lowered: estimated to be no faster';
+const SLOWER = 'not lowered: estimated to be no better than a lowered plan';
 const LARGER = 'not lowered: estimated to need too much memory, from another lowered proposal';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
@@ -189,7 +189,7 @@ class ProposalLowering {
   /** Why lowered plans make it pointless to lower a proposal; null where they do not. */
   private refuted(priced: PricedConfiguration): string | null {
     const { fitting, paired } = this;
-    if (this.isTimed && !mayBeFaster(priced, paired ? [paired, ...fitting] : fitting)) return SLOWER;
+    if (this.isTimed && !mayBeTaken(priced, paired ? [paired, ...fitting] : fitting, this.choices)) return SLOWER;
     return this.bytes(priced) * (this.excess.get(hasStages(priced)) ?? 1) > this.limit ? LARGER : null;
   }
 

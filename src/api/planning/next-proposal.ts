@@ -1,10 +1,11 @@
 /**
  * @file Which proposal is lowered next: the one that is likely to be fastest, unless a lowered plan is as fast or faster.
  */
+import { bytesForTensors, usableBytes } from '../../cost-model/predict.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
-import { NEAR } from '../../search/preference.js';
+import { NEAR, preferencesOf, preferred } from '../../search/preference.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
-import { type FittingPlan, stepSecondsOf } from './compared-plans.js';
+import { alternativeOf, type Choices, type FittingPlan, stepSecondsOf } from './compared-plans.js';
 import { kindOf, microBatchCount, spreadsExperts } from './proposals.js';
 
 /** The proposal with the least expected time. */
@@ -19,10 +20,30 @@ export function likeliest(
   );
 }
 
-/** Whether a proposal may be faster than the lowered plans, or as fast within the accuracy of predictions. */
-export function mayBeFaster(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): boolean {
-  const expected = proposal.seconds * (factorOf(proposal, lowered) ?? 1);
-  return lowered.every((one) => expected < NEAR * stepSecondsOf(one));
+/**
+ * Whether a proposal may be taken beside the lowered plans. Where one of its kind was lowered, it would have to be taken at its
+ * expected time and its estimated memory; else it may be if it is as fast within the accuracy of predictions. A pipeline is
+ * expected to exceed its estimate as plans of one stage do, which need neither transfers nor bubbles; `--prefer fastest` makes
+ * sure of it.
+ */
+export function mayBeTaken(
+  proposal: PricedConfiguration,
+  lowered: readonly FittingPlan[],
+  { options, cluster }: Pick<Choices, 'options' | 'cluster'>,
+): boolean {
+  const preferences = preferencesOf(options, options.memory !== undefined);
+  const isThorough = preferences.prefer === 'fastest';
+  const ofKind = factorOfKind(proposal, lowered);
+  const ofOneStage = () => leastFactor(lowered, (other) => !hasStages(other) && spreadsAlike(other, proposal));
+  const factor = ofKind ?? factorOf(proposal, lowered) ?? (hasStages(proposal) && !isThorough ? ofOneStage() : null);
+  const expected = proposal.seconds * (factor ?? 1);
+  if (ofKind === null || isThorough) return lowered.every((one) => expected < NEAR * stepSecondsOf(one));
+  const { degrees, offload = 'none' } = proposal.configuration;
+  const bytes = bytesForTensors(proposal.bytes, cluster);
+  const own = { seconds: expected, bytes, degrees, isOffloaded: offload !== 'none', liftsRoles: false };
+  const limit = options.memory ?? usableBytes(cluster) ?? null;
+  const { taken } = preferred([own, ...lowered.map(alternativeOf)], (one) => one, preferences, limit);
+  return taken === own;
 }
 
 /**
@@ -63,17 +84,25 @@ export function withEstimate(alone: FittingPlan | null, proposals: readonly Pric
  * trade time for memory do not count.
  */
 function factorOf(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): number | null {
-  const among = (isLike: (priced: PricedConfiguration) => boolean): number | null => {
-    const factors = lowered.flatMap((one) =>
-      one.priced && !one.planned.found.savesMemory && isLike(one.priced)
-        ? [stepSecondsOf(one) / one.priced.seconds]
-        : [],
-    );
-    return factors.length > 0 ? Math.min(...factors) : null;
-  };
   const isPipelineLike = (other: PricedConfiguration) =>
-    hasStages(proposal) && hasStages(other) && spreadsExperts(other) === spreadsExperts(proposal);
-  return among((other) => kindOf(other) === kindOf(proposal)) ?? among(isPipelineLike);
+    hasStages(proposal) && hasStages(other) && spreadsAlike(other, proposal);
+  return factorOfKind(proposal, lowered) ?? leastFactor(lowered, isPipelineLike);
+}
+
+/** The same from plans of its kind alone. */
+function factorOfKind(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): number | null {
+  return leastFactor(lowered, (other) => kindOf(other) === kindOf(proposal));
+}
+
+function leastFactor(lowered: readonly FittingPlan[], isLike: (priced: PricedConfiguration) => boolean): number | null {
+  const factors = lowered.flatMap((one) =>
+    one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [stepSecondsOf(one) / one.priced.seconds] : [],
+  );
+  return factors.length > 0 ? Math.min(...factors) : null;
+}
+
+function spreadsAlike(one: PricedConfiguration, other: PricedConfiguration): boolean {
+  return spreadsExperts(one) === spreadsExperts(other);
 }
 
 export function hasStages({ configuration }: PricedConfiguration): boolean {
