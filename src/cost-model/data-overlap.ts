@@ -8,6 +8,7 @@ import { isOfModel, isOnceAStep } from '../ir/graph.js';
 import { appendTo } from '../ir/group-by.js';
 import { readersOf } from '../ir/makers-and-readers.js';
 import { operatorRole } from '../ir/ops/index.js';
+import { remembered } from '../ir/remembered.js';
 import { arrayBytes } from '../partition/buckets.js';
 import { runsInStep } from '../partition/except-last.js';
 import { isMatmul } from '../partition/kernels.js';
@@ -35,8 +36,12 @@ export type Hidden = Pick<Overlap, 'exposed' | 'hidden'> & {
 
 /** As buckets and halves of micro-batches state, else as software overlaps. */
 export function hiddenBehind(graph: ShardedGraph, cluster: Cluster): Hidden | null {
-  return overlapOf(graph, cluster) ?? (cluster.local ? null : dataOverlap(graph, cluster));
+  return hiddenOn(graph)(cluster);
 }
+
+const hiddenOn = remembered((graph: ShardedGraph) =>
+  remembered((cluster: Cluster) => overlapOf(graph, cluster) ?? (cluster.local ? null : dataOverlap(graph, cluster))),
+);
 
 function dataOverlap(graph: ShardedGraph, cluster: Cluster): Hidden | null {
   const waitedFor = waits(graph);

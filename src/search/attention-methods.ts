@@ -17,6 +17,7 @@ export function attentionMethods(
   { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
 ): AttentionMethods {
   const sp = new Set(axesTaking(mesh, 'sequence').flatMap(({ subAxes }) => subAxes.map(({ name }) => name)));
+  if (sp.size === 0) return {};
   const familiesOf = factorFamilies(graph, { sequence: true });
   const counts: Partial<Record<AttentionMethod, number>> = {};
   for (const node of graph.nodes) {
