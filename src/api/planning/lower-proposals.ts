@@ -100,7 +100,7 @@ function limitOf({ options, cluster }: Choices): number {
   return options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
 }
 
-const SLOWER = 'not lowered: estimated to be no better than a lowered plan';
+const SLOWER = 'not lowered: estimated to be no better';
 const LARGER = 'not lowered: estimated to need too much memory, from another lowered proposal';
 const LATE = 'not lowered before the time limit';
 const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
