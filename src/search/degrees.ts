@@ -29,11 +29,18 @@ export function batchSize(graph: Graph): number | undefined {
 
 /**
  * All combinations, dp from large to small; those that cannot be are rejected with the reason.
+ * @param devices of one stage where there are several
  * @throws AutoparError (usage) for pins that are not positive whole numbers or do not divide the devices; (noPlan) for a
  * pinned dp that does not divide the batch
  */
-export function degreesOf(devices: number, pins: Pins, batch: number | undefined, microBatches = 1): PossibleDegrees {
-  checkPins(devices, pins);
+export function degreesOf(
+  devices: number,
+  pins: Pins,
+  batch: number | undefined,
+  microBatches = 1,
+  stages = 1,
+): PossibleDegrees {
+  checkPins(devices, pins, stages);
   if (pins.dp !== undefined && batch !== undefined && batch % pins.dp !== 0)
     throw batchError(pins.dp, { devices, pins, batch, microBatches });
   const { sp = 1, ep = 1 } = pins;
@@ -58,7 +65,7 @@ export function degreesOf(devices: number, pins: Pins, batch: number | undefined
   return { tried, rejected };
 }
 
-function checkPins(devices: number, pins: Pins): void {
+function checkPins(devices: number, pins: Pins, stages: number): void {
   for (const [axis, size] of Object.entries(pins)) {
     if (size === undefined) continue;
     if (Number.isInteger(size) && size >= 1) continue;
@@ -78,11 +85,12 @@ function checkPins(devices: number, pins: Pins): void {
   const exact = pins.dp !== undefined && pins.tp !== undefined;
   if (exact ? product === devices : devices % product === 0) return;
   const text = given.map(({ axis, size }) => `${axis} ${size}`).join(' · ');
-  const needed = exact ? product : Math.ceil(devices / product) * product;
+  const needed = stages * (exact ? product : Math.ceil(devices / product) * product);
+  const whose = `${devices} devices${stages > 1 ? ` of each of ${stages} stages` : ''}`;
   throw new AutoparError(
     'degrees-do-not-match-devices',
     'usage',
-    exact ? `${text} is ${product}, but there are ${devices} devices` : `${text} does not divide ${devices} devices`,
+    exact ? `${text} is ${product}, not the ${whose}` : `${text} does not divide the ${whose}`,
     {},
     `devices = pp · dp${(pins.sp ?? 1) > 1 ? ' · sp' : ''} · tp: give degrees that ` +
       `${exact ? 'multiply to' : 'divide'} them, or --devices ${needed}; with --cluster, a cluster of ${needed}`,

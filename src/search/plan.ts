@@ -162,7 +162,11 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
     refuseIdleExperts(cutStages(graph, pipeline.layout.placeOf, pipeline.layout.stages).stages, asked);
   const devices = stageDevices(cluster, pipeline);
   const possible = (own: Pins) =>
-    degreesThatShardNorms(graph, degreesOf(devices, own, batch, graph.microBatches?.count), options.request);
+    degreesThatShardNorms(
+      graph,
+      degreesOf(devices, own, batch, graph.microBatches?.count, pipeline?.layout.stages),
+      options.request,
+    );
   const { tried, rejected } = possible(pins);
   for (const own of asked.slice(1)) possible(own);
   const limit = options.memoryBytes ?? usableBytes(cluster);
