@@ -92,6 +92,22 @@ export function having(kind: OptionKind, ...names: readonly string[]): OptionKin
   };
 }
 
+/** Of the kind, or left out: for arguments. */
+export function leftOut(kind: OptionKind): OptionKind {
+  return { ...kind, holds: (value) => value === undefined || kind.holds(value) };
+}
+
+/**
+ * Refuses arguments of another kind, each under its name.
+ * @throws AutoparError (usage) `bad-option`; `unknown-option` in an object of options
+ */
+export function checkArguments(name: string, given: Readonly<Record<string, readonly [unknown, OptionKind]>>): void {
+  for (const [argument, [value, kind]] of Object.entries(given)) {
+    if (!kind.holds(value)) throw badOption(`${name}(): ${argument}: expected ${kind.expected}, found ${shown(value)}`);
+    if (kind.keys && value !== undefined) checkKinds(value, kind.keys, `${argument} of ${name}()`, () => null);
+  }
+}
+
 /** What is wrong with data that other versions may have written: keys without a kind are theirs. Null where nothing is. */
 export function misfit(value: unknown, kind: OptionKind, place: string): string | null {
   if (!kind.holds(value)) return `${place}: expected ${kind.expected}, found ${shown(value)}`;
