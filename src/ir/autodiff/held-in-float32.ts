@@ -115,6 +115,10 @@ function rounding(near: Node, low: LowType, from: string, to: string, type: Tens
   });
 }
 
+export function isRounding({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
+  return op === 'Rounding' && domain === BLOCK_DOMAIN;
+}
+
 function widened(type: TensorType, low: LowType): TensorType {
   return type.dtype === low ? { ...type, dtype: WIDE } : type;
 }

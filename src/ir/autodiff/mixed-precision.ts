@@ -20,6 +20,7 @@ import { operatorOf } from '../operator-of.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
+import { isRounding } from './held-in-float32.js';
 
 /** The types that 16-bit recipes compute in. */
 export type LowType = 'float16' | 'bfloat16';
@@ -141,7 +142,7 @@ class Lowering {
     const { shape } = this.tensors.get(from) ?? { shape: [] };
     this.tensors.set(to, { dtype: type, shape });
     const attributes = { to: onnxOfDtype(type) };
-    const name = `${to}/cast`;
+    const name = castName(to);
     const operation = { op: 'Cast', domain: '', attributes, body: null };
     this.nodes.push({ ...near, ...operation, name, group: name, inputs: [from], outputs: [to] });
   }
@@ -176,6 +177,19 @@ class Lowering {
     const [rounded = 0] = numbersOf(constant(this.low, [value]));
     return Number.isFinite(rounded) === Number.isFinite(value) && (rounded === 0) === (value === 0);
   }
+}
+
+/** Whether an operator is one that a recipe added: the file has none in its place, so that files about the model name none. */
+export function isOfRecipe({ op, domain, name, outputs: [result] }: Node): boolean {
+  if (isRounding({ op, domain })) return true;
+  // In front of a rounding the result has a longer name.
+  return (
+    op === 'Cast' && name.endsWith(castName('')) && `${result}/`.startsWith(name.slice(0, -castName('').length + 1))
+  );
+}
+
+function castName(result: string): string {
+  return `${result}/cast`;
 }
 
 /** Operators that only move elements which others read in 16 bit, and that make no fewer elements than they read. */
