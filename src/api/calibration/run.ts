@@ -1,7 +1,7 @@
 /**
  * @file A measured run: converts a row of canonical columns (columns.ts) to model, configuration and cluster.
  */
-import { type LanguageModelSizes, LLAMA_STYLE } from '../../../models/language-sizes.js';
+import { type ExpertSizes, type LanguageModelSizes, LLAMA_STYLE } from '../../../models/language-sizes.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
 import type { DeviceSpec } from '../../cost-model/device.js';
 import { findDevice } from '../../cost-model/find-device.js';
@@ -40,8 +40,9 @@ interface Stated {
   readonly perNode?: number;
   readonly network?: number;
   readonly figures?: Partial<Pick<DeviceSpec, 'memoryBytes' | 'memoryBandwidth'> & DeviceSpec['scaleUp']>;
-  readonly sizes: Partial<LanguageModelSizes> &
-    Pick<LanguageModelSizes, 'layers' | 'hidden' | 'heads' | 'feedForward' | 'vocabulary' | 'sequence'>;
+  readonly sizes: Partial<Omit<LanguageModelSizes, 'experts'>> & {
+    readonly experts?: Omit<ExpertSizes, 'shared' | 'dense'> & Partial<ExpertSizes>;
+  } & Pick<LanguageModelSizes, 'layers' | 'hidden' | 'heads' | 'feedForward' | 'vocabulary' | 'sequence'>;
   readonly configuration: Partial<Omit<StepConfiguration, 'degrees' | 'overlap'>> &
     Pick<StepConfiguration, 'microBatch' | 'globalBatch'> & {
       readonly degrees?: Partial<Degrees>;
@@ -78,6 +79,7 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
     ...{ seconds: fits ? (seconds ?? null) : null, memoryBytes: memoryBytes ?? null },
     sizes: {
       ...{ keyHeads: heads, headWidth: hidden / heads, ...LLAMA_STYLE, ...stated.sizes },
+      ...(stated.sizes.experts ? { experts: { shared: 0, dense: 0, ...stated.sizes.experts } } : {}),
       ...{ batch: asked.microBatch, dropout: 0 },
     },
     configuration: {

@@ -6,7 +6,7 @@
 import type { MeshDegrees } from '../../search/degrees.js';
 import type { RankedDegrees, Rejected } from '../../search/plan.js';
 import { orInterrupted } from '../options/in-javascript.js';
-import { callback, checkArguments, flag, integerFrom, options, signal as signalKind, text } from '../options/kinds.js';
+import { callback, checkArguments, countOrAll, flag, options, signal as signalKind, text } from '../options/kinds.js';
 import { openReplanning, planAgain } from '../planning/replan.js';
 import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
 
@@ -33,7 +33,7 @@ export interface ExplainedChoices {
 }
 
 const OPTIONS = options<ExplainChoicesOptions>({
-  top: integerFrom(1),
+  top: countOrAll,
   sensitivity: flag,
   model: text,
   signal: signalKind,

@@ -29,7 +29,7 @@ import { orInterrupted } from '../options/in-javascript.js';
 import {
   callback,
   checkArguments,
-  integerFrom,
+  countOrAll,
   options as optionsOf,
   signal as signalKind,
   text,
@@ -87,7 +87,7 @@ export interface ExplainPinsOptions {
 
 const OPTIONS = optionsOf<ExplainPinsOptions>({
   model: text,
-  top: integerFrom(1),
+  top: countOrAll,
   signal: signalKind,
   onProgress: callback,
 });

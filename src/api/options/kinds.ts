@@ -49,6 +49,12 @@ export function integerFrom(least: number): OptionKind {
   };
 }
 
+/** Any number of them, or all. */
+export const countOrAll: OptionKind = {
+  expected: 'a positive whole number or Infinity',
+  holds: (value) => value === Number.POSITIVE_INFINITY || integerFrom(1).holds(value),
+};
+
 /** One of some values. */
 export function oneOf(...choices: readonly (string | number)[]): OptionKind {
   return {
@@ -161,6 +167,8 @@ function hintFor(
 /** The text of a value for error messages, at most one line. */
 function shown(value: unknown): string {
   if (typeof value === 'function') return 'a function';
+  // JSON has null in place of a number that is not finite.
+  if (typeof value === 'number') return String(value);
   const written = typeof value === 'bigint' ? `${value}n` : (JSON.stringify(value) ?? String(value));
   return written.length > 80 ? `${written.slice(0, 77)}…` : written;
 }

@@ -4,8 +4,8 @@
  *     BatchMatMul_h.0.attn.c_attn.weight      Add_h.0.attn.c_attn.bias      Softmax_0   Softmax_1
  *
  * MindSpore omits operators without a parameter, and lets a second operator on one parameter overwrite the first. Here
- * the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`. Casts that a recipe
- * of 16 bits adds have no key, and a parameter is found behind them, so that keys are those of the model's file.
+ * the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`. Casts that a
+ * recipe of 16 bits adds have no key, and a parameter is found behind them: keys are those of the model's file.
  */
 import { isOfRecipe } from '../../ir/autodiff/mixed-precision.js';
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';

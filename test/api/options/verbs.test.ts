@@ -178,6 +178,15 @@ test('arguments before options, and options of functions that are no verbs, are 
   t.throws(() => autopar.processGroups(), { instanceOf: AutoparError, code: 'bad-option' });
 });
 
+test('all combinations may be asked for, and a number that is none is said', async (t) => {
+  const directory = await output();
+  await compile({ model, dp: 2, planOnly: true, output: directory });
+  const { top } = await autopar.explainChoices(directory, { top: Number.POSITIVE_INFINITY });
+  t.is(top[0]?.degrees.dp, 2);
+  const asked = autopar.explainChoices(directory, { top: Number.NaN });
+  t.regex(await refusal(t, asked, 'bad-option'), /top: expected a positive whole number or Infinity, found NaN/);
+});
+
 test('an aborted signal ends every verb by one error, whatever the reason of the signal', async (t) => {
   const [directory, other] = [await output(), await output()];
   await compile({ model, output: directory, dp: 2 });
