@@ -63,9 +63,10 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
   const { model, devices, network, predictions = 0, seconds, memoryBytes, memoryOfLast = false, fits = true } = stated;
   const { tp = 1, pp = 1, sp = 1, ep = 1, dp = devices / (tp * pp * sp) } = stated.configuration.degrees ?? {};
   if (!Number.isInteger(dp) || tp * pp * sp * dp !== devices) return 'degrees do not multiply to the devices';
-  const { layers, hidden, heads } = stated.sizes;
+  const { experts, ...sizes } = stated.sizes;
+  const { layers, hidden, heads } = sizes;
   if (pp > layers) return 'more stages than layers';
-  if (stated.sizes.headWidth === undefined && hidden % heads !== 0) return 'heads do not divide the hidden size';
+  if (sizes.headWidth === undefined && hidden % heads !== 0) return 'heads do not divide the hidden size';
   const cluster = clusterOf(stated);
   if (typeof cluster === 'string') return cluster;
   const { precision, software, attention, gradientBytes, overlap, ...asked } = stated.configuration;
@@ -78,8 +79,8 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
     ...{ model, cluster, devices, network: network ?? null, predictions, memoryOfLast, fits },
     ...{ seconds: fits ? (seconds ?? null) : null, memoryBytes: memoryBytes ?? null },
     sizes: {
-      ...{ keyHeads: heads, headWidth: hidden / heads, ...LLAMA_STYLE, ...stated.sizes },
-      ...(stated.sizes.experts ? { experts: { shared: 0, dense: 0, ...stated.sizes.experts } } : {}),
+      ...{ keyHeads: heads, headWidth: hidden / heads, ...LLAMA_STYLE, ...sizes },
+      ...(experts ? { experts: { shared: 0, dense: 0, ...experts } } : {}),
       ...{ batch: asked.microBatch, dropout: 0 },
     },
     configuration: {
