@@ -317,7 +317,7 @@ export const ERROR_CODES = {
     'offload-folder': ['cannotWrite', 'the folder for tensors offloaded to disk is full, read-only or missing',
       'another folder (`--offload-dir`), or `--offload PART:host`'],
     'folder-not-empty': ['cannotWrite', 'the folder holds something else', 'another folder, or `--force`'],
-    'folder-in-use': ['cannotWrite', 'replacing the folder would remove the model or the current folder; or another training ' +
+    'folder-in-use': ['cannotWrite', 'replacing the folder would remove the model or the current folder; or a training ' +
       'uses it', 'another folder, or wait'],
     'checkpoints-there': ['usage|cannotWrite',
       'a training would start again, or `compile` replace the folder, where checkpoints of an earlier run are',
