@@ -20,7 +20,6 @@ import { operatorOf } from '../operator-of.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
-import { isRounding } from './held-in-float32.js';
 
 /** The types that 16-bit recipes compute in. */
 export type LowType = 'float16' | 'bfloat16';
@@ -179,16 +178,8 @@ class Lowering {
   }
 }
 
-/** Whether an operator is one that a recipe added: the file has none in its place, so that files about the model name none. */
-export function isOfRecipe({ op, domain, name, outputs: [result] }: Node): boolean {
-  if (isRounding({ op, domain })) return true;
-  // In front of a rounding the result has a longer name.
-  return (
-    op === 'Cast' && name.endsWith(castName('')) && `${result}/`.startsWith(name.slice(0, -castName('').length + 1))
-  );
-}
-
-function castName(result: string): string {
+/** The name of the cast that makes a tensor. */
+export function castName(result: string): string {
   return `${result}/cast`;
 }
 

@@ -7,7 +7,7 @@
  * the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`. Casts that a
  * recipe of 16 bits adds have no key, and a parameter is found behind them: keys are those of the model's file.
  */
-import { isOfRecipe } from '../../ir/autodiff/mixed-precision.js';
+import { isOfRecipe } from '../../ir/autodiff/held-in-float32.js';
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { operatorOf } from '../../ir/operator-of.js';
 import { primitiveOf } from './primitives.js';
