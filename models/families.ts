@@ -294,7 +294,7 @@ const MOST_CONSTANTS = 2 ** 24;
 const DEPTHS: ReadonlySet<string> = new Set(['layers', 'levels']);
 
 /** Four times the deepest transformers that were trained: a graph that a machine's memory holds. */
-const DEEPEST = 4096;
+export const DEEPEST = 4096;
 
 /** Keys whose 0 leaves something out. */
 const MAY_BE_NONE: ReadonlySet<string> = new Set(['shared', 'dense', 'latent', 'window', 'clamp']);

@@ -33,7 +33,7 @@ import { loadedPins, saveStrategy } from './requests/config-checkpoints.js';
 import { requestedStages } from './requests/decisions.js';
 import { inMicroBatches } from './requests/micro-batches.js';
 import { refuseUntrained } from './requests/recompute.js';
-import type { ModelOptions } from './strategies/strategy-files.js';
+import type { ModelOptions } from './strategies/forms.js';
 import { type VerifyResult, verify } from './verify.js';
 
 export type { NestedCompileOptions };

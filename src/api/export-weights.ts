@@ -28,11 +28,13 @@ import { writeFileAtomic } from '../program/atomic.js';
 import { type Checkpoint, readManifest } from '../program/checkpoint.js';
 import { BoxReader } from '../program/checkpoint-boxes.js';
 import { writeSafetensors } from '../program/safetensors.js';
+import { checkStored } from '../runtime/saved-state.js';
 import { checkpointIn, checkSameModel } from './execution/checkpoints.js';
 import { importedAgain } from './models/compiled-model.js';
 import { separated } from './models/merged-tensors.js';
 import { withRandomWeights } from './models/random-weights.js';
 import { readCompiled } from './output/folder.js';
+import { checkNotSame } from './strategies/strategy-onnx.js';
 
 export interface ExportOptions {
   /** The folder that compile wrote. */
@@ -56,7 +58,8 @@ export interface Exported {
 /**
  * Writes the weights of a checkpoint.
  * @throws AutoparError `bad-option` (usage) for another ending; `cannot-export` (input) if one tensor of the model's file holds
- *   several parameters that training has made different, and the file does not say which operators read which; as
+ *   several parameters that training has made different, and the file does not say which operators read which;
+ *   `checkpoint-mismatch` (input) for a checkpoint of another model; `same-file` (cannotWrite) for the model's own file; as
  *   `readManifest` and `compiledModel`
  */
 export async function exportWeights(options: ExportOptions): Promise<Exported> {
@@ -75,6 +78,7 @@ export async function exportWeights(options: ExportOptions): Promise<Exported> {
   const checkpoint = await readManifest(folder);
   checkSameModel(checkpoint, parts, folder);
   const { forward, file } = await importedAgain(directory, parts, options.model);
+  await checkNotSame(file, output, 'trained weights');
   const { randomWeights, training } = parts.source;
   const imported = randomWeights === null ? forward : await withRandomWeights(forward, randomWeights);
   const found = findParameters(
@@ -86,6 +90,9 @@ export async function exportWeights(options: ExportOptions): Promise<Exported> {
   const reader = new BoxReader(folder);
   try {
     const held = [...found.parameters, ...found.buffers].map((parameter) => ({ parameter, name: weightOf(parameter) }));
+    // The optimizer may be another one: its state is not exported.
+    const names = new Set(held.map(({ name }) => name));
+    checkStored(parts.program, checkpoint.tensors, (name) => names.has(name));
     const sources: Sources = { graph: imported.graph, held, checkpoint, reader, file };
     return { checkpoint: folder, step: checkpoint.step, ...(await write(sources, output)) };
   } finally {

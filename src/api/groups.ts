@@ -4,10 +4,12 @@
  * The mesh is pp × dp × sp × tp from outermost to innermost; ranks are numbered with tp fastest. `ep` is not an axis: it uses
  * the fastest sub-axes of dp · sp whose product is its degree, as in programs. `mp` is all ranks that hold one copy of the model.
  */
+
 import type { Degrees } from '../cost-model/step/configuration.js';
 import { badOption, usageError } from '../ir/error.js';
 import { AXIS_ORDER, deviceCount, groupsOn, indexOn, type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import { expertAxes } from '../sharding-propagation/roles.js';
+import { checkArguments, object } from './options/kinds.js';
 
 export type { Degrees };
 
@@ -56,6 +58,7 @@ export function processGroups(
   order: readonly string[] = AXIS_ORDER,
   stages: StageDegrees | null = null,
 ): ProcessGroups {
+  checkArguments('processGroups', { degrees: [degrees, object] });
   checkRanks(degrees);
   if (stages) return groupsOfStages(degrees, order, stages);
   const { dp, sp, ep } = degrees;
@@ -100,6 +103,7 @@ export function placeOf(
   order: readonly string[] = AXIS_ORDER,
   stages: StageDegrees | null = null,
 ): Readonly<Record<string, number>> {
+  checkArguments('placeOf', { degrees: [degrees, object] });
   checkRanks(degrees);
   const { pp } = degrees;
   // Only coordinates inside the rank's stage depend on the stage's mesh.

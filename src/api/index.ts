@@ -14,13 +14,7 @@ import type { TrainingStateBytes } from './reports/training-state.js';
 export { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
 export type { ErrorCode } from '../ir/error-codes.js';
 export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
-export {
-  openSession,
-  type Session,
-  type SessionOptions,
-  type StepOptions,
-  type StepResult,
-} from '../runtime/session.js';
+export type { Session, SessionOptions, StepOptions, StepResult } from '../runtime/session.js';
 export type { ScheduleKind } from '../schedule/schedule.js';
 export type { SearchMode, SolverName } from '../search/search-mode.js';
 export type { Plan } from '../strategy/plan.js';
@@ -123,7 +117,7 @@ export type { DegreeOptions, ParallelAxis } from './requests/degrees.js';
 export type { Target } from './requests/targets.js';
 export type { OutsideBytes, RunReport } from './run.js';
 export type { Simulation } from './simulate.js';
-export type { ModelOptions, StrategyForm } from './strategies/strategy-files.js';
+export type { ModelOptions, StrategyForm } from './strategies/forms.js';
 export { type RecutOptions, recut } from './strategies/strategy-weights.js';
 export * from './strategy.js';
 export type { TokenType, TrainReport } from './train.js';
@@ -141,6 +135,7 @@ export {
   type InspectOptions,
   importModel,
   inspect,
+  openSession,
   type PlanningOptions,
   type ProfileOptions,
   plan,

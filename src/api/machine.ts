@@ -1,6 +1,7 @@
 /**
  * @file Available devices: the catalogue of accelerators, and this machine.
  */
+
 import { createRequire } from 'node:module';
 import { availableParallelism, totalmem } from 'node:os';
 import { clusterSize, deviceOf, parseCluster } from '../cost-model/cluster.js';
@@ -13,6 +14,7 @@ import { BACKENDS, type BackendTraits, type SegmentSource } from '../runtime/bac
 import { openDevice } from '../runtime/device-client.js';
 import { loadOrt } from '../runtime/ort.js';
 import type { RunBackend } from './execution/backends.js';
+import { checkArguments, text } from './options/kinds.js';
 
 /** All devices that `--cluster` accepts. */
 export function hardware(): readonly DeviceSpec[] {
@@ -21,6 +23,7 @@ export function hardware(): readonly DeviceSpec[] {
 
 /** One device by id. @throws AutoparError `unknown-device` (usage) with the nearest known id. */
 export function hardwareById(id: string): DeviceSpec {
+  checkArguments('hardwareById', { id: [id, text] });
   return deviceOf(id);
 }
 

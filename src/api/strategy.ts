@@ -2,6 +2,7 @@
  * @file strategy: converts checkpoints between their forms. autopar's plan.json is complete. MindSpore's protobuf and JSON and
  * ONNX's multi-device annotations hold parts of it; notes list what a form cannot express (docs/checkpoints.md).
  */
+
 import { AutoparError, badOption } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import { withoutUndefined } from '../ir/without-undefined.js';
@@ -31,17 +32,27 @@ import { trainerChoices } from '../strategy/trainers/choices.js';
 import { megatronFlags } from '../strategy/trainers/megatron.js';
 import { torchtitanJob } from '../strategy/trainers/torchtitan.js';
 import { importModel } from './models/import.js';
+import {
+  checkArguments,
+  flag,
+  having,
+  integerFrom,
+  oneOf,
+  options as optionsOf,
+  orNull,
+  text,
+  texts,
+} from './options/kinds.js';
 import type { ProposedOption } from './planning/proposals.js';
+import { LOCATING, type ModelOptions, STRATEGY_FORMS, type StrategyForm } from './strategies/forms.js';
 import {
   formOf,
   inTrainingForm,
-  type ModelOptions,
   modelOfPlan,
   namedModel,
   proposedIn,
   readStrategy,
   type StrategyFile,
-  type StrategyForm,
   trainingOfPlan,
 } from './strategies/strategy-files.js';
 import { checkNoModel, writeAnnotated } from './strategies/strategy-onnx.js';
@@ -65,6 +76,24 @@ export interface ConvertOptions extends ModelOptions {
   readonly pinsOnly?: boolean;
 }
 
+const locating = optionsOf<ModelOptions>(LOCATING);
+const SHOWING = optionsOf<Pick<ConvertOptions, 'configuration'>>({ configuration: text });
+const pinning = {
+  ...LOCATING,
+  from: text,
+  stage: integerFrom(0),
+  degrees: optionsOf<NonNullable<ConvertOptions['degrees']>>({ dp: integerFrom(1), tp: integerFrom(1) }),
+  devices: integerFrom(1),
+  configuration: text,
+  pinsOnly: flag,
+};
+const PINNING = having(optionsOf<Omit<ConvertOptions, 'output' | 'to'>>(pinning), 'from');
+const CONVERTING = having(
+  optionsOf<ConvertOptions>({ ...pinning, output: text, to: oneOf(...STRATEGY_FORMS) }),
+  'from',
+  'output',
+);
+
 export interface Converted {
   readonly from: StrategyForm;
   readonly to: StrategyForm;
@@ -79,6 +108,7 @@ export interface Converted {
  *   brought into the form (`cannot-convert`)
  */
 export async function convertStrategy(options: ConvertOptions): Promise<Converted> {
+  checkArguments('convertStrategy', { options: [options, CONVERTING] });
   const read = await readStrategy(options.from);
   const to = options.to ?? formOf(options.output);
   if (to !== 'onnx') await checkNoModel(options.output);
@@ -88,6 +118,7 @@ export async function convertStrategy(options: ConvertOptions): Promise<Converte
 
 /** The pins that `convertStrategy` writes as annotations. @throws AutoparError as it does */
 export async function strategyPins(options: Omit<ConvertOptions, 'output' | 'to'>): Promise<AnnotationRecord> {
+  checkArguments('strategyPins', { options: [options, PINNING] });
   return (await pinsOf(await readStrategy(options.from), options)).pins;
 }
 
@@ -96,6 +127,7 @@ export async function strategyPins(options: Omit<ConvertOptions, 'output' | 'to'
  * @throws AutoparError `strategy-conflict`, `strategy-mismatch` (input) with the contradiction between the files
  */
 export async function mergeStrategies(files: readonly string[], output: string): Promise<Converted> {
+  checkArguments('mergeStrategies', { files: [files, texts], output: [output, text] });
   const stages = await Promise.all(
     files.map(async (file) => ({ file, document: documentOf(await readStrategy(file), 'be merged as stages') })),
   );
@@ -112,6 +144,11 @@ export interface Compared extends StrategyDifference {
 
 /** Compares two checkpoints; a plan and a MindSpore checkpoint are compared in MindSpore's form. */
 export async function diffStrategies(before: string, after: string, options: ModelOptions = {}): Promise<Compared> {
+  checkArguments('diffStrategies', {
+    before: [before, text],
+    after: [after, text],
+    options: [options, locating],
+  });
   const [a, b] = [await readStrategy(before), await readStrategy(after)];
   const [planA, planB] = [planOfFile(a), planOfFile(b)];
   if (planA && planB) {
@@ -137,6 +174,12 @@ export async function ranksForTransform(
   rank: number,
   options: ModelOptions = {},
 ): Promise<readonly number[]> {
+  checkArguments('ranksForTransform', {
+    from: [from, orNull(text)],
+    to: [to, orNull(text)],
+    rank: [rank, integerFrom(0)],
+    options: [options, locating],
+  });
   const sharded = async (file: string | null): Promise<ShardedCheckpoint> =>
     file === null ? null : { file, document: await asDocument(await readStrategy(file), options, true) };
   return rankListForTransform(await sharded(from), await sharded(to), rank);
@@ -161,6 +204,7 @@ export type Shown =
 
 /** Reads a checkpoint of any form for showing it. */
 export async function showStrategy(file: string, options: Pick<ConvertOptions, 'configuration'> = {}): Promise<Shown> {
+  checkArguments('showStrategy', { file: [file, text], options: [options, SHOWING] });
   const read = await readStrategy(file);
   if (read.form === 'plan') return { form: 'plan', file: read.file, plan: read.plan, proposed: await proposedIn(read) };
   if (read.form !== 'onnx') return read;
@@ -177,6 +221,7 @@ export async function showStrategy(file: string, options: Pick<ConvertOptions, '
 
 /** Whether a checkpoint is a plan, or contains one. */
 export async function holdsPlan(file: string): Promise<boolean> {
+  checkArguments('holdsPlan', { file: [file, text] });
   return planOfFile(await readStrategy(file)) !== null;
 }
 

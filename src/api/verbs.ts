@@ -3,6 +3,7 @@
  * when it is called. Errors are in JavaScript terms; the command line reports their cause, which is in its own terms.
  */
 import { usageError } from '../ir/error.js';
+import type { Session, SessionOptions } from '../runtime/session.js';
 import type { CalibrateOptions, Calibration } from './calibrate.js';
 import type { CompileResult } from './compile.js';
 import type { Exported, ExportOptions } from './export-weights.js';
@@ -21,9 +22,9 @@ import {
   TRAIN_IDLE,
   VERIFY_IDLE,
 } from './options/idle.js';
-import { errorInJavaScript } from './options/in-javascript.js';
-import { checkKinds } from './options/kinds.js';
-import { NEEDED, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
+import { errorInJavaScript, orInterrupted } from './options/in-javascript.js';
+import { checkArguments, checkKinds, text } from './options/kinds.js';
+import { IMPORTED, NEEDED, PLANNED, SESSION, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
 import type { EmitOptions, Emitted } from './output/emit.js';
 import type { PlannedModel } from './plan.js';
 import type { Plot, PlotOptions } from './plot.js';
@@ -54,9 +55,10 @@ export type {
 
 /** @throws AutoparError as `importModel` of import.ts; (usage) for unknown options */
 export function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
-  return checked('importModel', options, [], async () =>
-    (await import('./models/import.js')).importModel(file, options),
-  );
+  return checked('importModel', options, [], async () => {
+    checkArguments('importModel', { file: [file, text] });
+    return (await import('./models/import.js')).importModel(file, options);
+  });
 }
 
 /** Reports how autopar understands a model, without a plan. */
@@ -68,12 +70,18 @@ export function inspect(options: InspectOptions): Promise<Inspection> {
 
 /** The best plan of an imported model, lowered; `emit` writes it. */
 export function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
-  return checked('plan', options, [], async () => (await import('./plan.js')).plan(imported, nested(options)));
+  return checked('plan', options, [], async () => {
+    checkArguments('plan', { imported: [imported, IMPORTED] });
+    return (await import('./plan.js')).plan(imported, nested(options));
+  });
 }
 
 /** Writes a planned model as a folder. */
 export function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitted> {
-  return checked('emit', options, [], async () => (await import('./output/emit.js')).emit(planned, options));
+  return checked('emit', options, [], async () => {
+    checkArguments('emit', { planned: [planned, PLANNED] });
+    return (await import('./output/emit.js')).emit(planned, options);
+  });
 }
 
 /** Plans a model and writes plan and program; if it fails it leaves no files behind. */
@@ -99,6 +107,15 @@ export function simulate(options: SimulateOptions): Promise<Simulation> {
     checkDegrees(given, ['dp', 'tp', 'pp', 'sp']);
     return alsoWritten(given, async () => (await import('./simulate.js')).simulate(given));
   });
+}
+
+/**
+ * Opens the program in `dir` (the output of `compile`, or the folder of program.json itself).
+ * @throws AutoparError exit input for a bad program, segment or shard; backendAbsent; rankFailed; interrupted
+ */
+export async function openSession(dir: string, options: SessionOptions = {}): Promise<Session> {
+  checkArguments('openSession', { dir: [dir, text], options: [options, SESSION] });
+  return (await import('../runtime/session.js')).openSession(dir, options);
 }
 
 /** Runs a compiled program on ranks of this machine. */
@@ -147,7 +164,7 @@ export function calibrate(options: CalibrateOptions): Promise<Calibration> {
 
 /**
  * Checks the options of a verb, then runs it. Errors are in JavaScript terms.
- * @throws AutoparError (usage) `unknown-option`, `bad-option`, `missing-argument`; the errors of `run`
+ * @throws AutoparError (usage) `unknown-option`, `bad-option`, `missing-argument`; `interrupted`; the errors of `run`
  */
 export async function checked<Options, Result>(
   verb: Verb,
@@ -164,7 +181,8 @@ export async function checked<Options, Result>(
     refuseIdle(options, idle);
     return await run();
   } catch (error) {
-    throw errorInJavaScript(verb, error);
+    const { signal } = (options ?? {}) as { readonly signal?: AbortSignal };
+    throw errorInJavaScript(verb, orInterrupted(verb, signal, error));
   }
 }
 

@@ -22,13 +22,13 @@ export const dimensionOptions: readonly CommandOption[] = [
   {
     flags: '--dim <name=n>',
     says: 'bind a dimension by name, or by place (x[0]=n); repeatable',
-    parse: nameAndValue(integerParser(1)),
+    parse: nameAndValue(integerParser(1), 'batch=8'),
     repeats: true,
   },
   {
     flags: '--shape <input=n,...>',
     says: 'bind all dimensions of an input; repeatable',
-    parse: nameAndValue(sizes),
+    parse: nameAndValue(sizes, 'ids=2,128'),
     repeats: true,
   },
 ];
@@ -48,7 +48,7 @@ export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--const <name=file.npy>',
     says: 'fix an input to a constant; repeatable',
-    parse: nameAndValue(String),
+    parse: nameAndValue(String, 'mask=mask.npy'),
     repeats: true,
   },
   globalBatchOption,

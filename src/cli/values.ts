@@ -96,19 +96,20 @@ export function choiceAmong(choices: readonly string[]): Parser<string> {
   };
 }
 
-/** A parser of `NAME=VALUE` that gathers repeated options into one record. */
+/** A parser of `NAME=VALUE` that gathers repeated options into one record; `example` is one, for the error. */
 export function nameAndValue<Value>(
   parse: Parser<Value>,
+  example: string,
 ): (text: string, name: string, before: unknown) => Readonly<Record<string, Value>> {
   return (text, name, before) => {
     const cut = text.lastIndexOf('=');
-    if (cut < 1 || cut === text.length - 1) throw notAValue(name, text, `NAME=VALUE, as in ${name} batch=8`);
+    if (cut < 1 || cut === text.length - 1) throw notAValue(name, text, `NAME=VALUE, as in ${name} ${example}`);
     const gathered = (before ?? {}) as Readonly<Record<string, Value>>;
     const key = text.slice(0, cut);
     if (Object.hasOwn(gathered, key)) {
       throw badOption(`${name} gives ${key} twice`, 'give each name once');
     }
-    return { ...gathered, [key]: parse(text.slice(cut + 1), name) };
+    return { ...gathered, [key]: parse(text.slice(cut + 1), `${name} ${key}=`) };
   };
 }
 
@@ -118,5 +119,6 @@ export function repeatedValues(text: string, _name: string, before: unknown): re
 }
 
 function notAValue(name: string, text: string, expected: string, hint?: string): AutoparError {
-  return badOption(`${name} ${text}: expected ${expected}`, hint);
+  // Of NAME=VALUE the name of the option ends with that of the value.
+  return badOption(`${name}${name.endsWith('=') ? '' : ' '}${text}: expected ${expected}`, hint);
 }

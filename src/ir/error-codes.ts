@@ -59,6 +59,7 @@ export const ERROR_CODES = {
     'model-needed': ['usage', 'a strategy checkpoint does not name its model file, or its layers are grouped differently',
       '`--model FILE`'],
     'session-closed': ['usage', 'a session is asked after `close`, or closed while it works', 'open another one'],
+    'session-busy': ['usage', 'a session is asked while it works on another call', 'await that call first'],
     'unknown-configuration': ['usage', 'the model has several multi-device configurations, or none of this name',
       '`--configuration NAME`; the nearest is offered'],
     'cannot-convert': ['usage', 'a strategy checkpoint holds too little for the form that is asked for',
@@ -316,7 +317,7 @@ export const ERROR_CODES = {
     'offload-folder': ['cannotWrite', 'the folder for tensors offloaded to disk is full, read-only or missing',
       'another folder (`--offload-dir`), or `--offload PART:host`'],
     'folder-not-empty': ['cannotWrite', 'the folder holds something else', 'another folder, or `--force`'],
-    'folder-in-use': ['cannotWrite', 'replacing the folder would remove the model or the current folder; or another training ' +
+    'folder-in-use': ['cannotWrite', 'replacing the folder would remove the model or the current folder; or a training ' +
       'uses it', 'another folder, or wait'],
     'checkpoints-there': ['usage|cannotWrite',
       'a training would start again, or `compile` replace the folder, where checkpoints of an earlier run are',

@@ -31,6 +31,16 @@ export async function takeLock(file: string, what: string): Promise<() => Promis
   throw inUse(file, what, null);
 }
 
+/**
+ * Refuses what no process may do while another one has the lock `file`.
+ * @throws AutoparError (cannotWrite) `folder-in-use`
+ */
+export async function checkUnlocked(file: string, what: string): Promise<void> {
+  if ((await stat(file).catch(() => null)) === null) return;
+  const found = await readOwner(file);
+  if (found && holds(found)) throw inUse(file, what, found);
+}
+
 const ATTEMPTS = 10;
 
 /**

@@ -77,7 +77,9 @@ export async function openSafetensors(file: string): Promise<SafetensorsFile> {
     throw new AutoparError('missing-weights', 'input', `the weights file ${file} ${reason}`, { file }, COMPILE_AGAIN);
   });
   try {
-    const { size } = await handle.stat();
+    const found = await handle.stat();
+    if (!found.isFile()) throw bad(file, 'is a folder or a device');
+    const { size } = found;
     const { entries, start } = await readHeader(handle, size, file);
     return {
       entries,

@@ -91,7 +91,7 @@ export class Ranks {
 
   private asking(begin: () => void): Promise<readonly (RankAnswer | null)[]> {
     if (this.failure) return Promise.reject(this.failure);
-    if (this.command) return Promise.reject(new Error('the ranks still run the last command'));
+    if (this.command) return Promise.reject(busy());
     for (const worker of this.workers) worker.ref();
     const largest = largestBytes(this.program);
     const limits = () => stallLimits(this.options.stallSeconds, largest, threadsPerCore(this.workers.length));
@@ -215,6 +215,11 @@ async function endWorkers(workers: readonly Worker[], ends: readonly Promise<voi
 
 function closed(): AutoparError {
   return new AutoparError('session-closed', 'usage', 'the session is closed', {}, 'open another one');
+}
+
+function busy(): AutoparError {
+  const message = 'the session is asked while it works on the call before';
+  return new AutoparError('session-busy', 'usage', message, {}, 'await that call first, or open a session for each');
 }
 
 function interruption(): AutoparError {

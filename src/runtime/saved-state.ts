@@ -94,14 +94,21 @@ function firstOfState({ state = [] }: Program): readonly ProgramState[] {
   return state.filter(({ to }, index) => state.findIndex((other) => other.to === to) === index);
 }
 
-/** @throws AutoparError `checkpoint-mismatch` (input), naming the first tensor that is of another model or optimizer */
-function checkStored(program: Program, stored: Readonly<Record<string, StoredTensor>>): void {
+/**
+ * @param isOf whether a tensor counts
+ * @throws AutoparError `checkpoint-mismatch` (input), naming the first tensor that is of another model or optimizer
+ */
+export function checkStored(
+  program: Program,
+  stored: Readonly<Record<string, StoredTensor>>,
+  isOf: (name: string) => boolean = () => true,
+): void {
   const own = new Map(
     firstOfState(program).map(({ stage, to }) => [to, program.stages[stage]?.tensors[to] as ProgramTensor]),
   );
   const typeText = (type: Pick<ProgramTensor, 'dtype' | 'shape'> | undefined) =>
     type ? `${type.dtype} [${type.shape.join(', ')}]` : 'absent';
-  for (const name of [...own.keys(), ...Object.keys(stored)]) {
+  for (const name of [...own.keys(), ...Object.keys(stored)].filter(isOf)) {
     const [wanted, found] = [typeText(own.get(name)), typeText(stored[name])];
     if (wanted === found) continue;
     throw new AutoparError(

@@ -134,6 +134,9 @@ test.serial('one run at a time; the lock of a process that is no more is taken o
   const run = await begin(directory);
   const second = await refusal(Checkpoints.open(directory, await readCompiled(directory)));
   t.deepEqual([second.code, second.exit], ['folder-in-use', 'cannotWrite']);
+  // A folder in which a training runs is not replaced, before its first checkpoint and by force neither.
+  const other = { model: 'models/mlp.onnx', output: directory, devices: 2, training: TRAINING };
+  for (const force of [false, true]) t.is((await refusal(compile({ ...other, force }))).code, 'folder-in-use');
   await run.end();
   const file = join(directory, 'checkpoints', 'lock');
   const script =

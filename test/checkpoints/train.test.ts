@@ -2,7 +2,16 @@
  * @file Trainings that stop and go on: under the same plan to the bit, under another; a disk that is full; weights in files.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -18,7 +27,7 @@ import {
 import { readMetrics } from '../../src/api/training-run/metrics.js';
 import { uniform } from '../../src/api/verification/numbers.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
-import { readManifest } from '../../src/program/checkpoint.js';
+import { readManifest, writeManifest } from '../../src/program/checkpoint.js';
 import { BoxReader } from '../../src/program/checkpoint-boxes.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
 import { runOnnx } from '../../src/runtime/reference.js';
@@ -121,6 +130,16 @@ test.serial('trained weights are in the ONNX file and in safetensors, to the bit
   const [old, trained] = [await runOnnx(MODEL, { ids }), await runOnnx(onnx, { ids })];
   t.false(isSame(trained['logits']?.data ?? null, old['logits']?.data ?? null));
   t.is((await refused(exportWeights({ directory, output: join(folder, 'x.pt') }))).code, 'bad-option');
+  // The model is not replaced, and nothing is written from a checkpoint that lacks the model's weights.
+  const model = join(folder, 'copied.onnx');
+  copyFileSync(MODEL, model);
+  t.is((await refused(exportWeights({ directory, model, output: model }))).code, 'same-file');
+  const other = join(folder, 'of-another-model');
+  mkdirSync(other);
+  await writeManifest(other, { ...checkpoint, tensors: {} });
+  const output = join(folder, 'none.onnx');
+  t.is((await refused(exportWeights({ directory, checkpoint: other, output }))).code, 'checkpoint-mismatch');
+  t.false(existsSync(output));
 });
 
 test.serial(

@@ -31,9 +31,11 @@ test('tolerances are numbers that are not negative', (t) => {
 
 test('choices and repeated names', (t) => {
   t.is(choiceAmong(['roles', 'free'])('free', '--axes'), 'free');
-  const parse = (text: string, before: unknown) => nameAndValue(integerParser(1))(text, '--dim', before);
+  const parse = (text: string, before: unknown) => nameAndValue(integerParser(1), 'batch=8')(text, '--dim', before);
   t.deepEqual(parse('seq=4', parse('batch=2', undefined)), { batch: 2, seq: 4 });
   t.deepEqual(parse('a=b=3', undefined), { 'a=b': 3 });
+  t.throws(() => parse('batch=0', undefined), { message: '--dim batch=0: expected a positive whole number' });
+  t.throws(() => parse('batch', undefined), { message: '--dim batch: expected NAME=VALUE, as in --dim batch=8' });
 });
 
 test('quantities carry three digits and a unit', (t) => {

@@ -189,5 +189,10 @@ test('missing, cut and malformed safetensors files are named', async (t) => {
   const opened = await openSafetensors(file);
   await t.throwsAsync(opened.read('v'), { message: /holds no tensor named v/ });
   await opened.close();
+  await rm(file);
+  await mkdir(file);
+  const message = /is a folder or a device/;
+  const error = await t.throwsAsync(openSafetensors(file), { instanceOf: AutoparError, message });
+  t.is(error?.exit, 'input');
   await rm(folder, { recursive: true });
 });

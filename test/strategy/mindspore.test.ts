@@ -5,6 +5,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { parseCluster } from '../../src/cost-model/cluster.js';
+import { heldInFloat32 } from '../../src/ir/autodiff/held-in-float32.js';
+import { inMixedPrecision } from '../../src/ir/autodiff/mixed-precision.js';
 import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
@@ -275,6 +277,15 @@ test('keys are the primitive and the first parameter, and no two are equal', (t)
   t.deepEqual(names.get('Div'), ['RealDiv']);
   t.deepEqual(names.get('LayerNormalization'), ['LayerNorm']);
   t.deepEqual(names.get('MatMul'), ['MatMul', 'BatchMatMul']);
+});
+
+test('keys in 16 bits are those of the file', (t) => {
+  const forward = llamaGraph({ ...SMALL_LLAMA, layers: 2 });
+  const mixed = inMixedPrecision(forward, 'float16');
+  for (const graph of [mixed, heldInFloat32(mixed, 'float16')]) {
+    t.true(graph.nodes.length > forward.nodes.length);
+    t.deepEqual([...strategyKeys(graph).values()], [...strategyKeys(forward).values()]);
+  }
 });
 
 test('a parameter that training updates has the layout of its file', async (t) => {

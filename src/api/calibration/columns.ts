@@ -3,6 +3,7 @@
  * written as in the options of `simulate`; columns that a row leaves out have their defaults.
  */
 
+import { DEEPEST } from '../../../models/families.js';
 import type { LayerKind, LayerPart } from '../../../models/language-sizes.js';
 import { layersOfLetters } from '../../../models/layer-kinds.js';
 import type { CsvRow } from './csv.js';
@@ -24,11 +25,11 @@ interface CanonicalColumn {
 const MOST = 1e12;
 const plain = (value: string | number) => `${value}`;
 const numberIn = (text: string) => (/^\d+(\.\d+)?(e[-+]?\d+)?$/i.test(text) ? Number(text) : Number.NaN);
-const integerFrom = (least: number): FieldKind => ({
-  says: `a whole number from ${least}`,
+const integerFrom = (least: number, most = MOST): FieldKind => ({
+  says: `a whole number from ${least}${most === MOST ? '' : ` to ${most}`}`,
   read: (text) => {
     const value = numberIn(text);
-    return Number.isInteger(value) && value >= least && value <= MOST ? value : null;
+    return Number.isInteger(value) && value >= least && value <= most ? value : null;
   },
   write: plain,
 });
@@ -41,6 +42,12 @@ const FIGURE: FieldKind = {
     const value = numberIn(text);
     return value > 0 && value < 1e18 ? value : null;
   },
+  write: plain,
+};
+/** Bytes of a gradient's element. */
+const WIDTH: FieldKind = {
+  says: '2 or 4',
+  read: (text) => ([2, 4].includes(numberIn(text)) ? numberIn(text) : null),
   write: plain,
 };
 const TEXT: FieldKind = { says: 'a name', read: (text) => text, write: plain };
@@ -96,7 +103,7 @@ export const COLUMNS: readonly CanonicalColumn[] = [
     ...{ tp: ['tp', COUNT], pp: ['pp', COUNT], sp: ['sp', COUNT], dp: ['dp', COUNT], ep: ['ep', COUNT] },
   }),
   ...columns(['sizes'], {
-    layers: ['layers', COUNT],
+    layers: ['layers', integerFrom(1, DEEPEST)],
     hidden: ['hidden', COUNT],
     heads: ['heads', COUNT],
     kv_heads: ['keyHeads', COUNT],
@@ -112,12 +119,12 @@ export const COLUMNS: readonly CanonicalColumn[] = [
     precision: ['precision', word('fp32', 'bf16', 'fp16', 'fp8', 'fp4')],
     software: ['software', word('megatron', 'megatron-core', 'eager', 'compiled')],
     attention: ['attention', word('fused', 'portable', 'early', 'parts')],
-    zero: ['zero', AMOUNT],
+    zero: ['zero', integerFrom(0, 3)],
     recompute: ['recompute', word('none', 'selective', 'operators', 'full')],
     recomputed_layers: ['recomputedLayers', COUNTS],
     offload: ['offload', word('none', 'optimizer', 'activations', 'all')],
     tp_sequence: ['tpSequence', FLAG],
-    gradients: ['gradientBytes', COUNT],
+    gradients: ['gradientBytes', WIDTH],
     fused_norms: ['fusedNorms', FLAG],
     loss: ['loss', word('fused', 'parallel', 'plain')],
     scattered_sends: ['scatteredSends', FLAG],
@@ -176,6 +183,13 @@ export const NEEDED: readonly string[] = [
   ...['device', 'devices', 'model', 'layers', 'hidden', 'heads', 'ffn', 'vocab', 'seq', 'micro_batch', 'global_batch'],
 ];
 
+/** Columns of a part that only some models have: where one of the part's is stated, these are needed. */
+const NEEDED_OF_PARTS: Readonly<Record<string, readonly string[]>> = {
+  experts: ['experts', 'topk', 'expert_ffn'],
+  latent: ['latent_query', 'latent_kv', 'latent_value'],
+  stateSpace: ['state_heads', 'state_width', 'state', 'groups', 'kernel', 'chunk'],
+};
+
 type Nested = { readonly [key: string]: unknown };
 
 /** The values of a row's fields, by their places; or an error text that names the first missing or invalid field. */
@@ -195,6 +209,10 @@ export function recordOfRow(row: CsvRow): Nested | string {
       into = into[key] as Record<string, unknown>;
     }
     into[at.at(-1) as string] = value;
+  }
+  for (const part of Object.keys((record['sizes'] ?? {}) as Nested)) {
+    const lacking = NEEDED_OF_PARTS[part]?.find((name) => (row[name] ?? '') === '');
+    if (lacking !== undefined) return `${lacking} is not stated`;
   }
   return record;
 }

@@ -1,7 +1,7 @@
 /**
  * @file A measured run: converts a row of canonical columns (columns.ts) to model, configuration and cluster.
  */
-import { type LanguageModelSizes, LLAMA_STYLE } from '../../../models/language-sizes.js';
+import { type ExpertSizes, type LanguageModelSizes, LLAMA_STYLE } from '../../../models/language-sizes.js';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
 import type { DeviceSpec } from '../../cost-model/device.js';
 import { findDevice } from '../../cost-model/find-device.js';
@@ -40,8 +40,9 @@ interface Stated {
   readonly perNode?: number;
   readonly network?: number;
   readonly figures?: Partial<Pick<DeviceSpec, 'memoryBytes' | 'memoryBandwidth'> & DeviceSpec['scaleUp']>;
-  readonly sizes: Partial<LanguageModelSizes> &
-    Pick<LanguageModelSizes, 'layers' | 'hidden' | 'heads' | 'feedForward' | 'vocabulary' | 'sequence'>;
+  readonly sizes: Partial<Omit<LanguageModelSizes, 'experts'>> & {
+    readonly experts?: Omit<ExpertSizes, 'shared' | 'dense'> & Partial<ExpertSizes>;
+  } & Pick<LanguageModelSizes, 'layers' | 'hidden' | 'heads' | 'feedForward' | 'vocabulary' | 'sequence'>;
   readonly configuration: Partial<Omit<StepConfiguration, 'degrees' | 'overlap'>> &
     Pick<StepConfiguration, 'microBatch' | 'globalBatch'> & {
       readonly degrees?: Partial<Degrees>;
@@ -62,9 +63,10 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
   const { model, devices, network, predictions = 0, seconds, memoryBytes, memoryOfLast = false, fits = true } = stated;
   const { tp = 1, pp = 1, sp = 1, ep = 1, dp = devices / (tp * pp * sp) } = stated.configuration.degrees ?? {};
   if (!Number.isInteger(dp) || tp * pp * sp * dp !== devices) return 'degrees do not multiply to the devices';
-  const { layers, hidden, heads } = stated.sizes;
+  const { experts, ...sizes } = stated.sizes;
+  const { layers, hidden, heads } = sizes;
   if (pp > layers) return 'more stages than layers';
-  if (stated.sizes.headWidth === undefined && hidden % heads !== 0) return 'heads do not divide the hidden size';
+  if (sizes.headWidth === undefined && hidden % heads !== 0) return 'heads do not divide the hidden size';
   const cluster = clusterOf(stated);
   if (typeof cluster === 'string') return cluster;
   const { precision, software, attention, gradientBytes, overlap, ...asked } = stated.configuration;
@@ -77,7 +79,8 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
     ...{ model, cluster, devices, network: network ?? null, predictions, memoryOfLast, fits },
     ...{ seconds: fits ? (seconds ?? null) : null, memoryBytes: memoryBytes ?? null },
     sizes: {
-      ...{ keyHeads: heads, headWidth: hidden / heads, ...LLAMA_STYLE, ...stated.sizes },
+      ...{ keyHeads: heads, headWidth: hidden / heads, ...LLAMA_STYLE, ...sizes },
+      ...(experts ? { experts: { shared: 0, dense: 0, ...experts } } : {}),
       ...{ batch: asked.microBatch, dropout: 0 },
     },
     configuration: {

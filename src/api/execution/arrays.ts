@@ -1,6 +1,7 @@
 /**
  * @file Array files: .npy and .pb hold one array, .npz several by name.
  */
+
 import { readFile } from 'node:fs/promises';
 import { isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
@@ -9,6 +10,7 @@ import { readTensorProto } from '../../ir/onnx/tensor-file.js';
 import { npyNote, readNpy } from '../../program/arrays/npy.js';
 import { readNpz, writeNpz } from '../../program/arrays/npz.js';
 import { writeFileAtomic } from '../../program/atomic.js';
+import { checkArguments, object, record, text } from '../options/kinds.js';
 import { numberReader } from '../verification/numbers.js';
 
 export type Arrays = Readonly<Record<string, ConstantTensor>>;
@@ -24,6 +26,7 @@ export const SINGLE_ARRAY: readonly {
 
 /** Reads a file with one array. @throws AutoparError (exit input) for a missing, unknown or malformed file. */
 export async function readArray(file: string): Promise<ConstantTensor> {
+  checkArguments('readArray', { file: [file, text] });
   const format = SINGLE_ARRAY.find(({ ending }) => file.endsWith(ending));
   if (!format) throw unknownFormat(file, '.npy or .pb');
   return format.read(await readBytes(file), file);
@@ -34,6 +37,7 @@ export async function readArray(file: string): Promise<ConstantTensor> {
  * @throws AutoparError (exit input) as `readArray`; `bad-numbers` for another shape or dtype, or several arrays
  */
 export async function readNumbers(file: string): Promise<readonly number[]> {
+  checkArguments('readNumbers', { file: [file, text] });
   const arrays = file.endsWith('.npz') ? Object.values(await readArrays(file)) : [await readArray(file)];
   const [array] = arrays;
   if (array && arrays.length === 1 && array.shape.length === 1 && isFloating(array.dtype)) {
@@ -52,11 +56,13 @@ export async function readNumbers(file: string): Promise<readonly number[]> {
 
 /** Reads an .npz. */
 export async function readArrays(file: string): Promise<Arrays> {
+  checkArguments('readArrays', { file: [file, text] });
   return readNpz(await readBytes(file), file);
 }
 
 /** Refuses a name that `writeArrays` cannot write, before anything is computed. @throws AutoparError (exit usage). */
 export function checkArchiveName(file: string): void {
+  checkArguments('checkArchiveName', { file: [file, text] });
   if (file.endsWith('.npz')) return;
   throw new AutoparError(
     'unknown-format',
@@ -73,6 +79,7 @@ export function checkArchiveName(file: string): void {
  * @throws AutoparError (exit cannotWrite, usage).
  */
 export async function writeArrays(file: string, arrays: Arrays): Promise<readonly string[]> {
+  checkArguments('writeArrays', { file: [file, text], arrays: [arrays, record(object)] });
   checkArchiveName(file);
   await writeFileAtomic(file, writeNpz(arrays));
   return Object.entries(arrays).flatMap(([name, { dtype }]) => {

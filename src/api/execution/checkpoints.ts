@@ -16,7 +16,7 @@ import { removeLeftoversIn } from '../../program/leftovers.js';
 import { takeLock } from '../../program/lock.js';
 import type { Session } from '../../runtime/session.js';
 import { dispatchOf } from '../models/dispatch.js';
-import { CHECKPOINTS, type CompiledParts, stepsIn } from '../output/folder.js';
+import { CHECKPOINTS, type CompiledParts, stepsIn, TRAINING_LOCK, TRAINING_WRITES } from '../output/folder.js';
 
 /** Progress of a training run. */
 export interface TrainingProgress {
@@ -62,7 +62,7 @@ export class Checkpoints {
   static async open(directory: string, parts: CompiledParts, keep = KEPT_CHECKPOINTS): Promise<Checkpoints> {
     const root = path.join(directory, CHECKPOINTS);
     await makeParents(root);
-    const release = await takeLock(path.join(root, 'lock'), 'a training writes checkpoints to this folder');
+    const release = await takeLock(path.join(directory, TRAINING_LOCK), TRAINING_WRITES);
     try {
       await removeLeftoversIn(root);
       return new Checkpoints(root, parts, keep, release);

@@ -2,8 +2,11 @@
  * @file explain the degrees of a plan of operators: each other combination with the figure that rules it out, and the effect of
  * changes of the cluster. The folder's plan is planned again for it.
  */
+
 import type { MeshDegrees } from '../../search/degrees.js';
 import type { RankedDegrees, Rejected } from '../../search/plan.js';
+import { orInterrupted } from '../options/in-javascript.js';
+import { callback, checkArguments, countOrAll, flag, options, signal as signalKind, text } from '../options/kinds.js';
 import { openReplanning, planAgain } from '../planning/replan.js';
 import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
 
@@ -29,19 +32,32 @@ export interface ExplainedChoices {
   readonly sensitivities: readonly PlanSensitivity[];
 }
 
+const OPTIONS = options<ExplainChoicesOptions>({
+  top: countOrAll,
+  sensitivity: flag,
+  model: text,
+  signal: signalKind,
+  onProgress: callback,
+});
+
 /** @throws AutoparError as `openReplanning` and `planAgain` */
 export async function explainChoices(directory: string, asked: ExplainChoicesOptions): Promise<ExplainedChoices> {
-  const { top = 1, sensitivity = false, model, signal, onProgress = () => undefined } = asked;
-  const replanning = await openReplanning(directory, model);
-  onProgress('planning');
-  const found = await planAgain(replanning, { top, ...(signal ? { signal } : {}) });
-  const { stepSeconds, precision } = found.prediction;
-  return {
-    stepSeconds,
-    precision,
-    degrees: found.degrees,
-    top: found.top,
-    rejected: found.rejected,
-    sensitivities: sensitivity ? await planSensitivities(replanning, stepSeconds, signal, onProgress) : [],
-  };
+  checkArguments('explainChoices', { directory: [directory, text], asked: [asked, OPTIONS] });
+  try {
+    const { top = 1, sensitivity = false, model, signal, onProgress = () => undefined } = asked;
+    const replanning = await openReplanning(directory, model);
+    onProgress('planning');
+    const found = await planAgain(replanning, { top, ...(signal ? { signal } : {}) });
+    const { stepSeconds, precision } = found.prediction;
+    return {
+      stepSeconds,
+      precision,
+      degrees: found.degrees,
+      top: found.top,
+      rejected: found.rejected,
+      sensitivities: sensitivity ? await planSensitivities(replanning, stepSeconds, signal, onProgress) : [],
+    };
+  } catch (error) {
+    throw orInterrupted('explainChoices', asked.signal, error);
+  }
 }

@@ -2,6 +2,7 @@
  * @file A compiled folder in the form that explanations read: its plan on its model, its pins read again, and, if propagation
  * made the plan, that propagation run again.
  */
+
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../../ir/error.js';
@@ -15,6 +16,7 @@ import { stagedGraph } from '../../strategy/staged-graph.js';
 import { type Explainable, meshesIn } from '../explain.js';
 import { openPlan } from '../models/compiled-model.js';
 import type { ImportedModel } from '../models/import.js';
+import { checkArguments, leftOut, text } from '../options/kinds.js';
 import type { ProgramSource } from '../output/folder.js';
 import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
 import { memoryLimit, type PeakMemory, peakMemory } from '../reports/peak-memory.js';
@@ -46,6 +48,7 @@ export async function explainMemory(
   readonly kept: TrainingStateBytes | null;
   readonly server: Server | null;
 }> {
+  checkArguments('explainMemory', { directory: [directory, text], model: [model, leftOut(text)] });
   const { plan, source, planned } = await openPlan(directory, model);
   const lowered = lowerPlan(plan, planned.graph);
   const cluster = clusterOf(plan);
@@ -63,6 +66,7 @@ export async function explainMemory(
  * @throws AutoparError (input) if the folder, its model or the files that its pins came from have changed
  */
 export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
+  checkArguments('openExplainable', { directory: [directory, text], model: [model, leftOut(text)] });
   const { plan, source, planned } = await openPlan(directory, model);
   return {
     explainable: await explainablePlanOf(directory, source, plan, planned),

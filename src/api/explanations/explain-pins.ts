@@ -2,6 +2,7 @@
  * @file explain pins: the cost of pinning operators to other placements than those of the plan, and the cost of each existing
  * pin. Every figure is the difference of two plans' step times in the cost model.
  */
+
 import { memoryOf, priceGraph, usableBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
 import { groupBy } from '../../ir/group-by.js';
@@ -24,6 +25,15 @@ import { Deadline } from '../../solver/deadline.js';
 import { exactly } from '../../strategy/pin-document.js';
 import { type PlacedOperator, placePlan } from '../../strategy/placed-operators.js';
 import { factorsOf } from '../../strategy/plan-pins.js';
+import { orInterrupted } from '../options/in-javascript.js';
+import {
+  callback,
+  checkArguments,
+  countOrAll,
+  options as optionsOf,
+  signal as signalKind,
+  text,
+} from '../options/kinds.js';
 import { assignedPlan, lowerUncut } from '../planning/lower-plan.js';
 import { openReplanning, type Replanning } from '../planning/replan.js';
 import { type DroppedPin, droppedPins } from './dropped-pins.js';
@@ -75,20 +85,32 @@ export interface ExplainPinsOptions {
   readonly onProgress?: (text: string) => void;
 }
 
+const OPTIONS = optionsOf<ExplainPinsOptions>({
+  model: text,
+  top: countOrAll,
+  signal: signalKind,
+  onProgress: callback,
+});
+
 /** Prices of pins of a compiled folder's plan of operators. @throws AutoparError as `openReplanning` */
 export async function explainPins(directory: string, options: ExplainPinsOptions = {}): Promise<PinsExplanation> {
-  const replanning = await openReplanning(directory, options.model);
-  const { plan, options: given, cluster } = replanning;
-  const limit = given.memoryBytes ?? usableBytes(cluster);
-  const { operators, without } = await operatorPrices(replanning, limit, options);
-  return {
-    stepSeconds: plan.predicted.stepSeconds,
-    precision: plan.predicted.precision ?? null,
-    memoryBytes: limit ?? null,
-    operators,
-    without,
-    pins: await droppedPins(replanning, options.signal, options.onProgress ?? (() => undefined)),
-  };
+  checkArguments('explainPins', { directory: [directory, text], options: [options, OPTIONS] });
+  try {
+    const replanning = await openReplanning(directory, options.model);
+    const { plan, options: given, cluster } = replanning;
+    const limit = given.memoryBytes ?? usableBytes(cluster);
+    const { operators, without } = await operatorPrices(replanning, limit, options);
+    return {
+      stepSeconds: plan.predicted.stepSeconds,
+      precision: plan.predicted.precision ?? null,
+      memoryBytes: limit ?? null,
+      operators,
+      without,
+      pins: await droppedPins(replanning, options.signal, options.onProgress ?? (() => undefined)),
+    };
+  } catch (error) {
+    throw orInterrupted('explainPins', options.signal, error);
+  }
 }
 
 async function operatorPrices(

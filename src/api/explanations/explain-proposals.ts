@@ -2,11 +2,14 @@
  * @file The step configurations that a compiled folder's plan was chosen from, as compile left them or compared again by the
  * price of layers: what ruled the other combinations of degrees out, and the effect of changes of the cluster.
  */
+
 import path from 'node:path';
 import { deviceBytes } from '../../cost-model/predict.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { compiledModel } from '../models/compiled-model.js';
+import { orInterrupted } from '../options/in-javascript.js';
+import { checkArguments, flag, options, signal, text } from '../options/kinds.js';
 import { readComparison } from '../output/comparison-file.js';
 import { readSource } from '../output/folder.js';
 import { comparisonOf, type PlanComparison, type ProposalsRecord, proposalsRecord } from '../planning/comparison.js';
@@ -22,6 +25,8 @@ export interface ExplainedProposals {
   readonly sensitivity: { readonly search: ProposalsRecord; readonly changes: readonly Sensitivity[] } | null;
 }
 
+const OPTIONS = options<Parameters<typeof explainProposals>[1]>({ sensitivity: flag, model: text, signal });
+
 /**
  * @param asked.model the ONNX file, if it has moved since compile read it
  * @returns null if no step configurations were compared for the plan
@@ -31,30 +36,35 @@ export async function explainProposals(
   directory: string,
   asked: { readonly sensitivity: boolean; readonly model?: string; readonly signal?: AbortSignal },
 ): Promise<ExplainedProposals | null> {
-  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const { proposals } = source.decisions ?? {};
-  if (!proposals) return null;
-  const kept = plan.search.timeLimited ? null : await readComparison(directory, plan);
-  if (kept?.proposals && !asked.sensitivity) return { plan, comparison: kept, sensitivity: null };
-  const on = clusterOf(plan);
-  // The requested limit is for tensors only, and steps are compared by the whole memory of a device.
-  const memory = proposals.memory === undefined ? {} : { memory: deviceBytes(proposals.memory, on) };
-  const prepared = await prepareStep({
-    ...proposals,
-    ...memory,
-    ...(proposals.generate === undefined ? await modelOf(directory, source, plan, asked.model) : {}),
-    ...(asked.signal ? { signal: asked.signal } : {}),
-    on,
-  });
-  const search = await searchPrepared(prepared);
-  const again = comparisonOf({ compared: null, searched: search, top: [], rejected: [] });
-  return {
-    plan,
-    comparison: kept?.proposals ? kept : again,
-    sensitivity: asked.sensitivity
-      ? { search: proposalsRecord(search), changes: await sensitivities(prepared, search) }
-      : null,
-  };
+  checkArguments('explainProposals', { directory: [directory, text], asked: [asked, OPTIONS] });
+  try {
+    const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+    const { proposals } = source.decisions ?? {};
+    if (!proposals) return null;
+    const kept = plan.search.timeLimited ? null : await readComparison(directory, plan);
+    if (kept?.proposals && !asked.sensitivity) return { plan, comparison: kept, sensitivity: null };
+    const on = clusterOf(plan);
+    // The requested limit is for tensors only, and steps are compared by the whole memory of a device.
+    const memory = proposals.memory === undefined ? {} : { memory: deviceBytes(proposals.memory, on) };
+    const prepared = await prepareStep({
+      ...proposals,
+      ...memory,
+      ...(proposals.generate === undefined ? await modelOf(directory, source, plan, asked.model) : {}),
+      ...(asked.signal ? { signal: asked.signal } : {}),
+      on,
+    });
+    const search = await searchPrepared(prepared);
+    const again = comparisonOf({ compared: null, searched: search, top: [], rejected: [] });
+    return {
+      plan,
+      comparison: kept?.proposals ? kept : again,
+      sensitivity: asked.sensitivity
+        ? { search: proposalsRecord(search), changes: await sensitivities(prepared, search) }
+        : null,
+    };
+  } catch (error) {
+    throw orInterrupted('explainProposals', asked.signal, error);
+  }
 }
 
 /** The model file as it was imported. @throws AutoparError `model-changed` if it is another model */

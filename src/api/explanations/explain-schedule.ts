@@ -2,10 +2,12 @@
  * @file explain --schedule: the pipeline of a compiled plan as its price simulates it: when each stage runs which action, and how
  * long it is idle.
  */
+
 import { simulateStages } from '../../cost-model/predict-stages.js';
 import { drawScaled } from '../../schedule/draw.js';
 import type { Action, ScheduleKind } from '../../schedule/schedule.js';
 import { openPlan } from '../models/compiled-model.js';
+import { checkArguments, leftOut, text } from '../options/kinds.js';
 import { clusterOf, lowerPlan } from '../planning/lower-plan.js';
 
 /** An action; seconds from the beginning of the step. */
@@ -47,6 +49,7 @@ export interface ExplainedSchedule {
  * @throws AutoparError (input) if the folder or its model has changed
  */
 export async function explainSchedule(directory: string, model?: string): Promise<ExplainedSchedule> {
+  checkArguments('explainSchedule', { directory: [directory, text], model: [model, leftOut(text)] });
   const { plan, planned } = await openPlan(directory, model);
   const { lowered, schedule } = lowerPlan(plan, planned.graph);
   const { stepSeconds, precision = null } = plan.predicted;

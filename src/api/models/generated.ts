@@ -2,12 +2,14 @@
  * @file `--model FAMILY:key=value,…` for commands that take a file: the generated graph is written as ONNX, its weights as
  * inputs without values, and read back like any other file.
  */
+
 import { createHash } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generatedModel } from '../../../models/families.js';
 import { writeOnnx } from '../../ir/onnx/writer.js';
 import { cannotWrite, makeParents, writeFileAtomic } from '../../program/atomic.js';
+import { checkArguments, integerFrom, leftOut, text as textKind } from '../options/kinds.js';
 
 /**
  * The file of a generated model, in the system's folder for temporary files; equal texts share one file.
@@ -15,6 +17,7 @@ import { cannotWrite, makeParents, writeFileAtomic } from '../../program/atomic.
  * @throws AutoparError (exit cannotWrite); (usage) `unknown-family`, `unknown-model-key`, `bad-model-value`
  */
 export async function generatedFile(text: string, batch?: number): Promise<string> {
+  checkArguments('generatedFile', { text: [text, textKind], batch: [batch, leftOut(integerFrom(1))] });
   const { family, bytes } = generatedOnnx(text, batch);
   const key = createHash('sha256').update(bytes).digest('hex').slice(0, 16);
   const folder = join(tmpdir(), 'autopar-models', key);

@@ -104,10 +104,20 @@ function propertyOf(verb: string, option: string): string {
 
 /** An error in JavaScript terms; its cause is the original error in command line terms. Other values stay unchanged. */
 export function errorInJavaScript(verb: string, error: unknown): unknown {
-  if (!(error instanceof AutoparError)) return error;
+  // An error of a verb that another one calls is in these terms already.
+  if (!(error instanceof AutoparError) || error.cause instanceof AutoparError) return error;
   const hint = error.hint === undefined ? undefined : inJavaScript(verb, error.hint);
   const said = error.reworded(inJavaScript(verb, error.message), hint);
   return Object.assign(said, { cause: error });
+}
+
+/**
+ * What a function throws that `signal` ends: parts of it throw the signal's reason, whatever that is, so that no part that
+ * survives a refusal goes on, and callers get an AutoparError `interrupted`. Other errors stay unchanged.
+ */
+export function orInterrupted(name: string, signal: AbortSignal | undefined, error: unknown): unknown {
+  if (!signal?.aborted || error !== signal.reason || error instanceof AutoparError) return error;
+  return new AutoparError('interrupted', 'interrupted', `${name}() was interrupted by its signal`);
 }
 
 function keyed(value: string, second: (text: string) => string): string {

@@ -49,6 +49,12 @@ export function integerFrom(least: number): OptionKind {
   };
 }
 
+/** Any number of them, or all. */
+export const countOrAll: OptionKind = {
+  expected: 'a positive whole number or Infinity',
+  holds: (value) => value === Number.POSITIVE_INFINITY || integerFrom(1).holds(value),
+};
+
 /** One of some values. */
 export function oneOf(...choices: readonly (string | number)[]): OptionKind {
   return {
@@ -90,6 +96,22 @@ export function having(kind: OptionKind, ...names: readonly string[]): OptionKin
     expected: `an object with ${names.join(', ')}`,
     holds: (value) => kind.holds(value) && names.every((name) => Object.hasOwn(value as object, name)),
   };
+}
+
+/** Of the kind, or left out: for arguments. */
+export function leftOut(kind: OptionKind): OptionKind {
+  return { ...kind, holds: (value) => value === undefined || kind.holds(value) };
+}
+
+/**
+ * Refuses arguments of another kind, each under its name.
+ * @throws AutoparError (usage) `bad-option`; `unknown-option` in an object of options
+ */
+export function checkArguments(name: string, given: Readonly<Record<string, readonly [unknown, OptionKind]>>): void {
+  for (const [argument, [value, kind]] of Object.entries(given)) {
+    if (!kind.holds(value)) throw badOption(`${name}(): ${argument}: expected ${kind.expected}, found ${shown(value)}`);
+    if (kind.keys && value !== undefined) checkKinds(value, kind.keys, `${argument} of ${name}()`, () => null);
+  }
 }
 
 /** What is wrong with data that other versions may have written: keys without a kind are theirs. Null where nothing is. */
@@ -145,6 +167,8 @@ function hintFor(
 /** The text of a value for error messages, at most one line. */
 function shown(value: unknown): string {
   if (typeof value === 'function') return 'a function';
+  // JSON has null in place of a number that is not finite.
+  if (typeof value === 'number') return String(value);
   const written = typeof value === 'bigint' ? `${value}n` : (JSON.stringify(value) ?? String(value));
   return written.length > 80 ? `${written.slice(0, 77)}…` : written;
 }

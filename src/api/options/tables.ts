@@ -3,6 +3,7 @@
  */
 
 import { TOKEN_TYPES } from '../../data/data-file.js';
+import type { SessionOptions } from '../../runtime/session.js';
 import { SCHEDULE_KINDS } from '../../schedule/schedule.js';
 import { SP_METHODS, SP_ORDERS, TP_SEQUENCES } from '../../sharding-propagation/roles.js';
 import { GRADIENT_SYNCS } from '../../strategy/request.js';
@@ -27,6 +28,7 @@ import {
   callback,
   either,
   flag,
+  having,
   integerFrom,
   type KindsOf,
   type OptionKind,
@@ -222,6 +224,22 @@ export const TABLES: OptionTables = {
   profile: { output: text, quick: flag, ...watched, measure: callback },
   calibrate: { files: texts, cluster: text, output: text, ...watched },
 };
+
+/** The results of `importModel` and `plan`, which the next verb takes. */
+export const IMPORTED = having(object, 'graph', 'file');
+export const PLANNED = having(object, 'imported', 'plan', 'found');
+
+export const SESSION = options<SessionOptions>({
+  ...resources,
+  backend: oneOf(...COMPUTING_BACKENDS),
+  threadsPerRank: integerFrom(1),
+  stallSeconds: amount,
+  emulation: object,
+  signal,
+  onLoaded: callback,
+  fault: object,
+  delays: object,
+});
 
 /** Required options; `generate` can replace `model`. */
 export const NEEDED: Readonly<Partial<Record<Verb, readonly string[]>>> = {

@@ -7,6 +7,7 @@ import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError, badOption } from '../../ir/error.js';
 import { insideFolder } from '../../program/inside-folder.js';
+import { checkUnlocked } from '../../program/lock.js';
 import type { Program } from '../../program/program.js';
 import type { SearchMode, SolverName } from '../../search/search-mode.js';
 import type { Plan } from '../../strategy/plan.js';
@@ -183,8 +184,13 @@ export async function checkTarget(folder: string, force: boolean, model: string)
   );
 }
 
+/** The lock of a training in a compiled folder, and what it is held for. */
+export const TRAINING_LOCK = path.join(CHECKPOINTS, 'lock');
+export const TRAINING_WRITES = 'a training writes checkpoints to this folder';
+
 /** Refuses folders in use, since replacing a folder removes all its contents. */
 async function checkUse(folder: string, model: string): Promise<void> {
+  await checkUnlocked(path.join(folder, TRAINING_LOCK), TRAINING_WRITES);
   const real = async (file: string) => realpath(file).catch(() => path.resolve(file));
   const target = await real(folder);
   const inside = (file: string) =>

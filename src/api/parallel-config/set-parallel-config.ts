@@ -3,9 +3,11 @@
  *
  *     const config = setParallelConfig({ dataParallel: 2, modelParallel: 2, pipelineStage: 1, microBatchNum: 1 });
  */
+
 import { AutoparError } from '../../ir/error.js';
 import { offer } from '../../ir/nearest.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
+import { checkArguments, object } from '../options/kinds.js';
 import { DEFAULTS, KEY_ROWS } from './config-keys.js';
 import { checkConfig } from './config-rules.js';
 import type { ConfigKey, ParallelConfig, ParallelMode, ParallelValues } from './parallel-config.js';
@@ -15,6 +17,7 @@ export type ParallelSettings = Partial<ParallelValues>;
 
 /** The configuration, checked as a file is. @throws AutoparError (input) `bad-config`, `config-rule` */
 export function setParallelConfig(settings: ParallelSettings): ParallelConfig {
+  checkArguments('setParallelConfig', { settings: [settings, object] });
   const given = new Map<ConfigKey, null>();
   for (const [name, value] of Object.entries(settings)) {
     const key = CHECKS.has(name as ConfigKey) ? (name as ConfigKey) : null;

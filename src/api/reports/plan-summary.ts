@@ -2,6 +2,7 @@
  * @file The printed summary of a plan, when it is chosen (`compile`) and later (`explain DIR`): its price, most expensive
  * operators, communication and memory.
  */
+
 import type { Cluster } from '../../cost-model/cluster.js';
 import { type MemoryOverTime, memoryOverTime } from '../../cost-model/memory-over-time.js';
 import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';
@@ -17,6 +18,7 @@ import { explainablePlanOf } from '../explanations/explain-compiled.js';
 import { type OperatorReason, operatorReasons } from '../explanations/operator-reasons.js';
 import { openPlan } from '../models/compiled-model.js';
 import { loweredOfPlan } from '../models/inference-precision.js';
+import { checkArguments, leftOut, text } from '../options/kinds.js';
 import { readComparison } from '../output/comparison-file.js';
 import type { PlanComparison } from '../planning/comparison.js';
 import { assignedPlan, clusterOf, type LoweredPlan, lowerAssigned } from '../planning/lower-plan.js';
@@ -137,6 +139,7 @@ const NAMED = 32;
  * @throws AutoparError (input) where the folder or its model has changed
  */
 export async function explainPlan(directory: string, model?: string): Promise<PlanSummary> {
+  checkArguments('explainPlan', { directory: [directory, text], model: [model, leftOut(text)] });
   const { plan, source, planned } = await openPlan(directory, model);
   const assigned = assignedPlan(plan, planned.graph);
   const { staged, assignment } = assigned;

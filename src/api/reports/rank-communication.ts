@@ -2,6 +2,7 @@
  * @file Communication of a rank with its peers: for degrees, the traffic of each kind of parallelism; for a compiled program,
  * the communication of its instructions.
  */
+
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
@@ -16,6 +17,7 @@ import { namesOn } from '../../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { type GroupKind, processGroups, type StageDegrees } from '../groups.js';
+import { checkArguments, integerFrom, leftOut, object, text as textKind } from '../options/kinds.js';
 import { readCompiled } from '../output/folder.js';
 import { clusterSources } from '../requests/cluster-sources.js';
 
@@ -52,6 +54,7 @@ export function groupCommunication(
   order?: readonly string[],
   ofStages: StageDegrees | null = null,
 ): readonly GroupCommunication[] {
+  checkArguments('groupCommunication', { degrees: [degrees, object] });
   const { groups } = processGroups(degrees, order, ofStages);
   const perNode = cluster?.perNode;
   const within = (peers: readonly number[]) =>
@@ -79,6 +82,7 @@ export function groupCommunication(
 
 /** A cluster's devices; for `groups`, which takes its number of ranks from it. */
 export async function clusterDevices(text: string, devices?: number): Promise<Cluster> {
+  checkArguments('clusterDevices', { text: [text, textKind], devices: [devices, leftOut(integerFrom(1))] });
   return parseCluster(text, devices, await clusterSources(text));
 }
 
@@ -125,6 +129,7 @@ export interface FolderCommunication {
  * @throws AutoparError (input) where there is no plan, or the program beside it belongs to another plan
  */
 export async function compiledCommunication(file: string, rank: number): Promise<FolderCommunication> {
+  checkArguments('compiledCommunication', { file: [file, textKind], rank: [rank, integerFrom(0)] });
   const isFolder = (await stat(file).catch(() => null))?.isDirectory() ?? false;
   const plan = await readPlan(isFolder ? await insideFolder(file, 'plan.json') : file);
   const hasProgram = isFolder && (await stat(path.join(file, 'program')).catch(() => null)) !== null;

@@ -4,7 +4,7 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import type { ParallelConfig } from '../parallel-config/parallel-config.js';
-import type { ModelOptions } from '../strategies/strategy-files.js';
+import type { ModelOptions } from '../strategies/forms.js';
 import { convertStrategy, strategyPins } from '../strategy.js';
 import { type Annotations, annotationsOf } from './annotations.js';
 

@@ -25,28 +25,13 @@ import { STORED_TRAINING } from '../options/step-kinds.js';
 import { CONSTANTS_FILE, type ProgramSource, readSource } from '../output/folder.js';
 import { PROPOSED_OPTIONS, type ProposedOption } from '../planning/proposals.js';
 import type { Training } from '../requests/training-request.js';
-
-/** The forms of strategy checkpoints that `convert` writes and `show` reads. */
-export type StrategyForm =
-  | 'plan'
-  | 'mindspore'
-  | 'mindspore-json'
-  | 'onnx'
-  | 'annotations'
-  | 'tp-plan'
-  | 'megatron'
-  | 'torchtitan';
+import type { ModelOptions, StrategyForm } from './forms.js';
 
 /** A checkpoint that was read. */
 export type StrategyFile =
   | { readonly form: 'plan'; readonly file: string; readonly plan: Plan; readonly folder: string | null }
   | { readonly form: 'mindspore' | 'mindspore-json'; readonly file: string; readonly document: MindSporeStrategy }
   | { readonly form: 'onnx'; readonly file: string; readonly model: ModelProto; readonly plan: Plan | null };
-
-/** The path of a checkpoint's model, and its import options; by default those of the checkpoint. */
-export interface ModelOptions extends Pick<ImportOptions, 'dims' | 'shapes' | 'globalBatch'> {
-  readonly model?: string;
-}
 
 /**
  * Reads a checkpoint: a folder that compile wrote, plan.json, MindSpore's protobuf or JSON, or an annotated ONNX model.

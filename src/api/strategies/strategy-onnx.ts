@@ -27,7 +27,7 @@ export async function writeAnnotated(
   placed: PlacedPlan,
   training?: object,
 ): Promise<readonly string[]> {
-  await checkNotSame(file, output);
+  await checkNotSame(file, output, 'annotations');
   const model = decodeModel(await readFile(file));
   const bytes = encodeModel(annotateModel(model, plan, placed, training));
   const copied = await copyDataFiles(file, output, model.graph ?? {});
@@ -52,13 +52,18 @@ export async function checkNoModel(output: string): Promise<void> {
   );
 }
 
-async function checkNotSame(file: string, output: string): Promise<void> {
+/**
+ * Refuses to replace a model by a copy of it.
+ * @param what the contents of the copy, in the plural
+ * @throws AutoparError `same-file` (cannotWrite)
+ */
+export async function checkNotSame(file: string, output: string, what: string): Promise<void> {
   const target = await realpath(output).catch(() => null);
-  if (target === null || target !== (await realpath(file))) return;
+  if (target === null || target !== (await realpath(file).catch(() => null))) return;
   throw new AutoparError(
     'same-file',
     'cannotWrite',
-    `${output} is the model itself; annotations are written into a copy`,
+    `${output} is the model itself; ${what} are written into a copy`,
     { file: output },
     'choose another name',
   );

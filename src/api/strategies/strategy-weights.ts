@@ -2,6 +2,7 @@
  * @file Reshards the weights of a compiled folder for another plan: the existing shards are joined and sharded again, one weight
  * at a time. The model is read only for constants that the source program has in its segments and the target program in files.
  */
+
 import { copyFile, mkdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { weightBytes } from '../../codegen/weights.js';
@@ -16,9 +17,12 @@ import { type ProgramPlace, recutWeights } from '../../program/recut.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planToJson } from '../../strategy/plan-json.js';
 import type { ImportedModel } from '../models/import.js';
+import { orInterrupted } from '../options/in-javascript.js';
+import { checkArguments, flag, having, options as optionsOf, signal as signalKind, text } from '../options/kinds.js';
 import { CONSTANTS_FILE, checkTarget, type ProgramSource, readCompiled } from '../output/folder.js';
 import { clusterOf, lowerPlan, programOfPlan } from '../planning/lower-plan.js';
-import { type ModelOptions, modelOfPlan, readStrategy } from './strategy-files.js';
+import { LOCATING, type ModelOptions } from './forms.js';
+import { modelOfPlan, readStrategy } from './strategy-files.js';
 
 export interface RecutOptions extends ModelOptions {
   /** A folder that compile wrote, with its program. */
@@ -31,6 +35,12 @@ export interface RecutOptions extends ModelOptions {
   readonly signal?: AbortSignal;
 }
 
+const OPTIONS = having(
+  optionsOf<RecutOptions>({ ...LOCATING, from: text, to: text, output: text, force: flag, signal: signalKind }),
+  'from',
+  'to',
+);
+
 /**
  * Writes the weights of `from` in the layouts of the plan `to`: into the folder `to`, or with plan and program into `output`.
  * It writes all files or none. The bytes are the same as those of compiling from the original weights.
@@ -39,37 +49,42 @@ export interface RecutOptions extends ModelOptions {
  *   `missing-argument` (usage) if no folder to write is given
  */
 export async function recut(options: RecutOptions): Promise<string> {
-  const { from, to, signal } = options;
-  const source = await readCompiled(from);
-  const place: ProgramPlace = { program: source.program, folder: await programFolder(from) };
-  const constantOf = constantsOf(source.plan, options);
-  const read = await readStrategy(to);
-  if (read.form !== 'plan') {
-    throw new AutoparError(
-      'cannot-convert',
-      'usage',
-      'the target of --weights is not a plan: give a folder that compile wrote, or plan.json',
-      { file: to },
-      'autopar strategy convert converts other checkpoints to plan.json where possible',
-    );
+  checkArguments('recut', { options: [options, OPTIONS] });
+  try {
+    const { from, to, signal } = options;
+    const source = await readCompiled(from);
+    const place: ProgramPlace = { program: source.program, folder: await programFolder(from) };
+    const constantOf = constantsOf(source.plan, options);
+    const read = await readStrategy(to);
+    if (read.form !== 'plan') {
+      throw new AutoparError(
+        'cannot-convert',
+        'usage',
+        'the target of --weights is not a plan: give a folder that compile wrote, or plan.json',
+        { file: to },
+        'autopar strategy convert converts other checkpoints to plan.json where possible',
+      );
+    }
+    checkOneModel(source.plan, read.plan, to);
+    if (options.output === undefined) return inPlace(place, read.folder, options, constantOf);
+    await checkTarget(options.output, options.force ?? false, path.resolve(from, source.source.model));
+    const finished = read.folder ? await finishedProgram(read.folder) : null;
+    await writeFolderAtomic(options.output, async (folder) => {
+      await writeFileAtomic(path.join(folder, 'plan.json'), planToJson(read.plan));
+      await writeJsonAtomic(path.join(folder, 'source.json'), moved(source.source, from, options.output ?? folder));
+      if (source.source.constants)
+        await copy(await insideFolder(from, CONSTANTS_FILE), path.join(folder, CONSTANTS_FILE));
+      const directory = path.join(folder, 'program');
+      const program = finished
+        ? await copiedProgram(finished, directory)
+        : await newProgram(read.plan, options, directory);
+      await mkdir(path.join(directory, 'weights'));
+      await recutWeights(place, program, (file) => path.join(directory, file), constantOf, signal);
+    });
+    return options.output;
+  } catch (error) {
+    throw orInterrupted('recut', options.signal, error);
   }
-  checkOneModel(source.plan, read.plan, to);
-  if (options.output === undefined) return inPlace(place, read.folder, options, constantOf);
-  await checkTarget(options.output, options.force ?? false, path.resolve(from, source.source.model));
-  const finished = read.folder ? await finishedProgram(read.folder) : null;
-  await writeFolderAtomic(options.output, async (folder) => {
-    await writeFileAtomic(path.join(folder, 'plan.json'), planToJson(read.plan));
-    await writeJsonAtomic(path.join(folder, 'source.json'), moved(source.source, from, options.output ?? folder));
-    if (source.source.constants)
-      await copy(await insideFolder(from, CONSTANTS_FILE), path.join(folder, CONSTANTS_FILE));
-    const directory = path.join(folder, 'program');
-    const program = finished
-      ? await copiedProgram(finished, directory)
-      : await newProgram(read.plan, options, directory);
-    await mkdir(path.join(directory, 'weights'));
-    await recutWeights(place, program, (file) => path.join(directory, file), constantOf, signal);
-  });
-  return options.output;
 }
 
 type ConstantOf = (name: string) => Promise<ConstantTensor | null>;

@@ -44,8 +44,9 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
   const perKey = <Value>(value: (operator: PlacedOperator) => Value | null): ReadonlyMap<string, Value> =>
     new Map(
       chosen.flatMap((operator) => {
+        const key = keys.get(operator.node);
         const stated = value(operator);
-        return stated === null ? [] : [[keys.get(operator.node) ?? '', stated] as const];
+        return stated === null || key === undefined ? [] : [[key, stated] as const];
       }),
     );
   const strategy = (layouts: readonly (Layout | null)[], of: number): KeyedStrategy => ({

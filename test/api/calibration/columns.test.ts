@@ -58,8 +58,23 @@ test('a row needs little; the rest has the defaults of simulate', (t) => {
     [{ hidden: '500' }, 'heads do not divide the hidden size'],
     [{ pp: '8', tp: '1' }, 'more stages than layers'],
     [{ vocab: '' }, 'vocab is not stated'],
+    [{ layers: '1e9' }, 'layers is 1e9, where a whole number from 1 to 4096 is expected'],
+    [{ zero: '9' }, 'zero is 9, where a whole number from 0 to 3 is expected'],
+    [{ gradients: '3' }, 'gradients is 3, where 2 or 4 is expected'],
+    [{ experts: '8' }, 'topk is not stated'],
+    [{ shared: '0' }, 'experts is not stated'],
+    [{ latent_query: '8' }, 'latent_kv is not stated'],
   ] as const)
     t.is(measuredRow({ ...row, ...change }), says);
+});
+
+test('experts that say no more are in every layer and share none', (t) => {
+  const run = measuredRow({
+    ...{ device: 'h100-sxm-80', devices: '8', model: 'mine', layers: '4', hidden: '512', heads: '8', ffn: '2048' },
+    ...{ vocab: '1024', seq: '256', micro_batch: '1', global_batch: '8', experts: '8', topk: '2', expert_ffn: '64' },
+  });
+  if (typeof run === 'string') return t.fail(run);
+  t.deepEqual(run.sizes.experts, { count: 8, chosen: 2, feedForward: 64, shared: 0, dense: 0 });
 });
 
 test('a table is refused where it is none', (t) => {

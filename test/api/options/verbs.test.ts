@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
+import { randomInputs } from '../../../src/api/execution/inputs.js';
 import * as autopar from '../../../src/api/index.js';
 import { inJavaScript } from '../../../src/api/options/in-javascript.js';
 import { failureOf } from '../../../src/cli/failure.js';
@@ -149,4 +150,71 @@ test('options of the command line become properties; commands stay', (t) => {
     ['a well-known name--kept', 'a well-known name--kept'],
   ];
   for (const [command, script] of sentences) t.is(inJavaScript('compile', command), script);
+});
+
+test('arguments before options, and options of functions that are no verbs, are refused by their names', async (t) => {
+  const { explainPlan, openExplainable, mergeStrategies, convertStrategy, diffStrategies, openSession } = autopar;
+  // @ts-expect-error nothing
+  t.regex(await refusal(t, importModel(), 'bad-option'), /importModel\(\): file: expected a string, found undefined/);
+  // @ts-expect-error no path
+  t.regex(await refusal(t, explainPlan(5), 'bad-option'), /directory: expected a string, found 5/);
+  // @ts-expect-error no path
+  t.regex(await refusal(t, openExplainable(model, {}), 'bad-option'), /model: expected a string, found {}/);
+  // @ts-expect-error one file
+  t.regex(await refusal(t, mergeStrategies(model, 'x.ckpt'), 'bad-option'), /files: expected an array of strings/);
+  // @ts-expect-error no output
+  const nowhere = convertStrategy({ from: model });
+  t.regex(await refusal(t, nowhere, 'bad-option'), /options: expected an object with from, output/);
+  // @ts-expect-error no such form
+  const formless = convertStrategy({ from: model, output: 'x', to: 'plam' });
+  t.regex(await refusal(t, formless, 'bad-option'), /\bto: expected one of "plan"/);
+  // @ts-expect-error an option of others
+  const misplaced = diffStrategies(model, model, { force: true });
+  t.regex(await refusal(t, misplaced, 'unknown-option'), /unknown option 'force' of options of diffStrategies/);
+  t.regex(await refusal(t, openSession('x', { threadsPerRank: 0 }), 'bad-option'), /threadsPerRank: expected/);
+  // @ts-expect-error no name
+  t.throws(() => autopar.hardwareById(3), { instanceOf: AutoparError, code: 'bad-option' });
+  // @ts-expect-error no degrees
+  t.throws(() => autopar.processGroups(), { instanceOf: AutoparError, code: 'bad-option' });
+});
+
+test('all combinations may be asked for, and a number that is none is said', async (t) => {
+  const directory = await output();
+  await compile({ model, dp: 2, planOnly: true, output: directory });
+  const { top } = await autopar.explainChoices(directory, { top: Number.POSITIVE_INFINITY });
+  t.is(top[0]?.degrees.dp, 2);
+  const asked = autopar.explainChoices(directory, { top: Number.NaN });
+  t.regex(await refusal(t, asked, 'bad-option'), /top: expected a positive whole number or Infinity, found NaN/);
+});
+
+test('an aborted signal ends every verb by one error, whatever the reason of the signal', async (t) => {
+  const [directory, other] = [await output(), await output()];
+  await compile({ model, output: directory, dp: 2 });
+  for (const reason of [undefined, new Error('mine'), 'late']) {
+    const signal = AbortSignal.abort(reason);
+    for (const ended of [
+      compile({ model, output: other, dp: 2, signal }),
+      run({ directory, signal }),
+      verify({ directory, signal }),
+      autopar.rehearse({ directory, signal }),
+      autopar.explainPins(directory, { signal }),
+      autopar.openSession(directory, { signal }),
+    ]) {
+      const error = await t.throwsAsync(ended, { instanceOf: AutoparError });
+      t.deepEqual([error?.code, error?.exit], ['interrupted', 'interrupted'], error?.message);
+    }
+  }
+});
+
+test('a session that works refuses another call, and goes on', async (t) => {
+  const directory = await output();
+  await compile({ model, output: directory, dp: 2 });
+  const session = await autopar.openSession(directory);
+  const inputs = randomInputs((await importModel(model)).graph, 0);
+  const [first, second] = await Promise.allSettled([session.step(inputs), session.step(inputs)]);
+  t.is(first.status, 'fulfilled');
+  const reason = second.status === 'rejected' ? (second.reason as AutoparError) : null;
+  t.deepEqual([reason?.code, reason?.exit], ['session-busy', 'usage']);
+  t.is((await session.step()).ranks.length, 2);
+  await session.close();
 });
