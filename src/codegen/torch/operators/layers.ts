@@ -20,6 +20,7 @@ import {
   torch,
   tuple,
   typeOf,
+  wide,
   x,
 } from './operator.js';
 
@@ -217,8 +218,9 @@ function layerNormalisation(node: TorchNode): string | null {
   const fits = (index: number) => !has(node, index) || String(shapeOf(node, index)) === String(shape);
   if (!fits(1) || !fits(2) || typeOf(node).dtype !== typeOf(node, 1).dtype) return null;
   const more = `${tuple(shape)}, ${x(node, 1)}, ${optional(node, 2)}, ${real(node, 'epsilon', 1e-5)}`;
-  const whole = node.outputs.length > 1 && node.outputs.slice(1).some((output) => output !== null);
-  return whole ? `torch.native_layer_norm(${x(node)}, ${more})` : `F.layer_norm(${x(node)}, ${more})`;
+  if (node.outputs.slice(1).every((output) => output === null)) return `F.layer_norm(${x(node)}, ${more})`;
+  const all = `torch.native_layer_norm(${x(node)}, ${more})`;
+  return node.outputs.length === 2 ? `${all}[:2]` : all;
 }
 
 function rmsNormalisation(node: TorchNode): string | null {
@@ -238,14 +240,16 @@ function batchNormalisation(node: TorchNode): string {
   return node.outputs.length === 1 ? `${all}[0]` : all;
 }
 
+/** The function of `F` refuses groups of one value, for which the operator is its bias. */
 function groupNormalisation(node: TorchNode): string | null {
   if (String(shapeOf(node, 1)) !== String([shapeOf(node)[1]])) return null;
   const groups = numberIn(node, 'num_groups', 1);
-  return `F.group_norm(${x(node)}, ${groups}, ${x(node, 1)}, ${x(node, 2)}, ${real(node, 'epsilon', 1e-5)})`;
+  return `torch.group_norm(${x(node)}, ${groups}, ${x(node, 1)}, ${x(node, 2)}, ${real(node, 'epsilon', 1e-5)})`;
 }
 
+/** Each channel is a group. */
 function instanceNormalisation(node: TorchNode): string {
-  return `F.instance_norm(${x(node)}, weight=${x(node, 1)}, bias=${x(node, 2)}, eps=${real(node, 'epsilon', 1e-5)})`;
+  return `torch.group_norm(${x(node)}, ${shapeOf(node)[1]}, ${x(node, 1)}, ${x(node, 2)}, ${real(node, 'epsilon', 1e-5)})`;
 }
 
 function softmax(name: string): (node: TorchNode) => string {
@@ -273,7 +277,10 @@ function lpNormalisation(node: TorchNode): string {
 }
 
 export const layerOperators: readonly TorchOperator[] = [
-  torch('MatMul', (node) => `${x(node)} @ ${x(node, 1)}`),
+  torch(
+    'MatMul',
+    wide((node) => `${x(node)} @ ${x(node, 1)}`),
+  ),
   torch('Gemm', gemm),
   torch('Einsum', einsum),
   torch('Conv', convolutionText),
