@@ -1,5 +1,5 @@
 /**
- * @file Parameters of names that have a meaning in a torch module, or in Python.
+ * @file Parameters of names that have a meaning in a torch module or in Python, and of stages that share a path.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -25,7 +25,9 @@ const NAMES = [
 ];
 
 const told = missing(absence !== null, `names in torch programs (${absence})`);
-(told ? test.skip : test)('parameters may have any names', async (t) => {
+const tested = told ? test.skip : test;
+
+tested('parameters may have any names', async (t) => {
   const builder = new GraphBuilder('names', 1);
   let sum = builder.input('x', 'float32', [2, 4]);
   for (const [index, name] of NAMES.entries())
@@ -40,4 +42,27 @@ const told = missing(absence !== null, `names in torch programs (${absence})`);
   python([join(output, 'torch', 'main.py'), '--device', 'cpu', '--inputs', inputs, '--outputs', outputs]);
   const { y } = readNpz(readFileSync(outputs), outputs);
   t.deepEqual(y && numbersOf(y), Array(8).fill(2 ** NAMES.length - 1));
+});
+
+tested('the state has every weight, where two stages have parts of one layer', async (t) => {
+  const builder = new GraphBuilder('apart', 1);
+  let y = builder.input('x', 'float32', [2, 4]);
+  const weights = ['a', 'b', 'c', 'd'].map((name, index) => [name, Array(16).fill(index + 1)] as const);
+  const constants = weights.map(([name, values]) => builder.constant(name, constant('float32', values, [4, 4])));
+  for (const [index, weight] of constants.entries())
+    builder.within('layers', () =>
+      builder.within(`${Math.floor(index / 2)}`, () => {
+        y = builder.operator('Relu', [builder.operator('MatMul', [y, weight])]);
+      }),
+    );
+  builder.output('y', y);
+  const model = join(folder, 'apart.onnx');
+  writeFileSync(model, writeOnnx(builder.build()));
+  const output = join(folder, 'apart');
+  await compile({ model, output, devices: 4, pp: 4, target: 'torch' });
+  const state = join(folder, 'state.npz');
+  const launch = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '4'];
+  python([...launch, join(output, 'torch', 'main.py'), '--device', 'cpu', '--state', state]);
+  const found = Object.entries(readNpz(readFileSync(state), state));
+  t.deepEqual(new Map(found.map(([name, value]) => [name, numbersOf(value)])), new Map(weights));
 });

@@ -189,12 +189,12 @@ def whole_outputs(mesh, results, modules):
 
 
 def whole_state(mesh, model):
-    """Weights and state that are sharded."""
+    """Weights and state that are sharded, by the model's names: stages may have the same path for different ones."""
     wholes = {}
     for stage, entries in enumerate(read_index()):
         for name, entry in entries.items():
             if entry["layout"] is not None:
-                wholes.setdefault(name, whole_of(mesh, model, name, entry, stage))
+                wholes.setdefault(entry["key"], whole_of(mesh, model, name, entry, stage))
     return wholes
 
 
