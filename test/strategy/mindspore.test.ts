@@ -5,6 +5,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { parseCluster } from '../../src/cost-model/cluster.js';
+import { heldInFloat32 } from '../../src/ir/autodiff/held-in-float32.js';
+import { inMixedPrecision } from '../../src/ir/autodiff/mixed-precision.js';
 import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
@@ -306,6 +308,24 @@ test('a key with another primitive is found by its parameter', async (t) => {
   const { pins, notes } = mindSporePins({ ...document, operators: new Map(renamed) }, graph, { mesh, file: 'x' });
   t.deepEqual(notes, []);
   t.is(pins.pins.filter((pin) => 'node' in pin.match).length, document.operators.size);
+});
+
+test('a parameter that is cast to 16 bits is that of the operator that reads the cast', async (t) => {
+  const graph = mlpGraph(8, 64, 256);
+  const mixed = heldInFloat32(inMixedPrecision(graph, 'bfloat16'), 'bfloat16');
+  const { document } = mindSporeStrategy(mixed, await placed(mixed, { dp: 2, tp: 2 }));
+  const products = [...strategyKeys(graph).values()].filter((key) => key.includes('MatMul'));
+  t.true(products.length > 0 && products.every((key) => document.operators.has(key)));
+  t.false([...document.operators.keys()].some((key) => key.startsWith('Rounding')));
+  const mesh = makeMesh([
+    ['dp', 2],
+    ['tp', 2],
+  ]);
+  for (const other of [graph, mixed]) {
+    const { pins } = mindSporePins(document, other, { mesh, file: 'x' });
+    const pinned = new Set(pins.pins.flatMap(({ match }) => ('node' in match ? [match.node] : [])));
+    for (const { name, op } of other.nodes) if (op === 'MatMul') t.true(pinned.has(name), name);
+  }
 });
 
 test('files of stages merge with their parameters prefixed, and conflicts are named', (t) => {

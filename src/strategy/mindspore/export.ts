@@ -32,9 +32,9 @@ const FIRST_SAVE = 1;
 export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: number): ExportedStrategy {
   const meshOf = (of: number): Mesh => placed.meshes?.[of] ?? placed.assignment.mesh;
   const keys = strategyKeys(graph);
-  // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them.
+  // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them; it rounds nothing.
   const forward = placed.operators
-    .filter(({ node }) => node.phase === 'forward')
+    .filter(({ node }) => node.phase === 'forward' && node.op !== 'Rounding')
     .map((operator) => ({ ...operator, operands: operandsInFile(graph, operator) }));
   // As merging the files of the stages gives them.
   const chosen = forward
