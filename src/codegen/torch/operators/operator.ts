@@ -159,7 +159,8 @@ export function isFloat(type: TensorType): boolean {
 }
 
 /**
- * Unsigned numbers that torch has little arithmetic for. Those of up to 32 bits have room in int64; those of 64 have the same bits.
+ * Unsigned numbers that torch has little arithmetic for. Those of up to 32 bits have room in int64; those of 64 have the
+ * same bits.
  */
 export const WIDE: ReadonlySet<DType> = new Set(['uint16', 'uint32', 'uint64']);
 
