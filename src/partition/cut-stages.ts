@@ -143,8 +143,8 @@ class Cutting {
   }
 
   /**
-   * Operators for gradients of weights that another stage reads. They lead to what an operator waits for, as those of activations'
-   * gradients do: weight gradients of a stage are put off, and stages would wait for one another.
+   * Operators for gradients of weights that another stage reads. They lead to what an operator waits for, as those of
+   * activations' gradients do: weight gradients of a stage are put off, and stages would wait for one another.
    */
   private awaited(transfers: readonly CutTransfer[]): ReadonlySet<Node> {
     const sent = transfers.flatMap(({ tensor, when }) => (when === 'micro' ? [tensor] : []));
