@@ -29,6 +29,8 @@ export const FORMS: readonly Case[] = [
   c('LayerNormalization', [f(4, 6), positive(6)], {}, 2),
   c('InstanceNormalization', [f(1, 4, 1), positive(4), f(4)]),
   c('GroupNormalization', [f(1, 4, 1), positive(4), f(4)], { num_groups: 4 }),
+  c('LpPool', [f(2, 4, 6, 6)], { kernel_shape: [3, 2], strides: [2, 3], ceil_mode: 1 }),
+  c('LpPool', [f(2, 4, 6, 6)], { kernel_shape: [3, 3], pads: [1, 0, 2, 1], p: 1 }),
   c('DFT', [f(2, 8, 1)], { axis: 1, inverse: 1 }),
   c('Resize', [of('int32', 9, 2, 3, 4, 4), null, null], {
     mode: 'linear',

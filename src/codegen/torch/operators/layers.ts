@@ -175,16 +175,26 @@ function averagePool(node: TorchNode): string | null {
   return `F.avg_pool${window.kernel.length}d(${x(node)}, ${each(window.kernel)}${more.join('')})`;
 }
 
-/** Norms of windows; torch takes powers of the values themselves. */
+/**
+ * Norms of windows; torch takes powers of the values themselves, and of a window that ends behind the operand a mean of fewer.
+ * Zeros around the operand change no norm.
+ */
 function normPool(node: TorchNode): string | null {
   const window = windowOf(node, integersIn(node, 'kernel_shape') ?? []);
-  const isPlain = window && isEven(window) && window.before.every((amount) => amount === 0);
-  if (!isPlain || window.dilations.some((dilation) => dilation !== 1) || window.kernel.length > 3) return null;
+  if (!window || window.dilations.some((dilation) => dilation !== 1) || window.kernel.length > 3) return null;
+  const { kernel, strides, before } = window;
+  const places = resultOf(node).shape.slice(2);
+  const after = shapeOf(node)
+    .slice(2)
+    .map((size, axis) => {
+      const end = ((places[axis] ?? 1) - 1) * (strides[axis] ?? 1) + (kernel[axis] ?? 1);
+      return Math.max(0, end - size - (before[axis] ?? 0));
+    });
+  const isPadded = [...before, ...after].some((amount) => amount > 0);
+  const operand = isPadded ? padded(node, { ...window, after }, '0.0') : x(node);
   const p = numberIn(node, 'p', 2);
-  const ceil = numberIn(node, 'ceil_mode', 0) ? ', ceil_mode=True' : '';
-  const operand = p % 2 === 0 ? x(node) : `torch.abs(${x(node)})`;
-  const stride = `, stride=${each(window.strides)}`;
-  return `F.lp_pool${window.kernel.length}d(${operand}, ${number(p, 'float64')}, ${each(window.kernel)}${stride}${ceil})`;
+  const powers = p % 2 === 0 ? operand : `torch.abs(${operand})`;
+  return `F.lp_pool${kernel.length}d(${powers}, ${number(p, 'float64')}, ${each(kernel)}, stride=${each(strides)})`;
 }
 
 function localNormalisation(node: TorchNode): string | null {
