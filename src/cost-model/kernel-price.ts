@@ -100,6 +100,8 @@ export function matmulSecondsByResult(
 ): number {
   const profile = profileOf(device);
   const elements = result.reduce((product, size) => product * size, 1);
+  // No tile is used, and the share of useful work in it is no number.
+  if (elements === 0) return memorySeconds(bytes, device);
   const rate = matmulRate(device, format, constants);
   const { halfDepth, packingBandwidth } = profile;
   const seconds = (length: number, pieces: number) =>

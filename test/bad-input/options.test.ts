@@ -39,7 +39,7 @@ const LINES: readonly (Refusal & { readonly line: string })[] = [
     line: 'compile models/mlp.onnx --cluster 1x4:l40s --dp 3',
     code: 'degrees-do-not-match-devices',
     exit: 'usage',
-    says: /dp 3 does not divide the 4 devices[\s\S]*give degrees that divide them, or --devices 6; with --cluster, a cluster of 6/,
+    says: /dp 3 does not divide the 4 devices[\s\S]*degrees that divide them, or --devices 6; with --cluster, a cluster of 6/,
   },
   {
     line: 'compile --model gpt:layers=4,hidden=64,heads=4,seq=16,vocab=64,batch=48 --cluster 1x8:l40s --pp 2 --dp 3',

@@ -104,6 +104,8 @@ test('what cannot be done is said', async (t) => {
   writeFileSync(at('bad.ckpt'), 'no protobuf');
   writeFileSync(at('bad.json'), '{"current_stage": 1');
   writeFileSync(at('any.onnx'), 'no model');
+  writeFileSync(at('pins.yaml'), 'version: 1\npins: []\n');
+  writeFileSync(at('pins.json'), '{"version": 1, "pins": []}');
   for (const [line, code, words] of [
     ['strategy', 2, 'missing-argument'],
     ['strategy dif', 2, 'did you mean diff'],
@@ -115,6 +117,8 @@ test('what cannot be done is said', async (t) => {
     ['strategy export dp --mindspore x.ckpt --stage 1', 2, 'the plan has 1 stage'],
     ['strategy show bad.ckpt', 3, 'bad-strategy'],
     ['strategy show bad.json', 3, 'bad-strategy'],
+    ['strategy show pins.yaml', 3, '--annotations FILE'],
+    ['strategy show pins.json', 3, '--annotations FILE'],
     ['strategy show any.onnx', 3, 'not-onnx'],
     ['strategy show absent', 3, 'file-missing'],
     ['strategy show models/mlp.onnx', 3, 'not-annotated'],

@@ -82,6 +82,14 @@ test('more work, longer; half the columns, no more than half the time plus a lau
   t.is(operatorSeconds({ flops: 0, bytes: 0, dtype: 'float32', result: [4] }, CPU_RANK), 0);
 });
 
+test('an operator that reads much and makes nothing takes as long as reading does', (t) => {
+  for (const device of DEVICES) {
+    const seconds = operatorSeconds({ flops: 2 ** 20, bytes: 2 ** 18, dtype: 'float32', result: [0, 8] }, device);
+    t.true(seconds >= memorySeconds(2 ** 18, device), device.id);
+    t.true(Number.isFinite(seconds), device.id);
+  }
+});
+
 test('a reduction takes as long as reading does, whatever is left of it', (t) => {
   for (const device of DEVICES) {
     const seconds = (results: number) =>

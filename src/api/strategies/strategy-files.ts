@@ -47,6 +47,8 @@ export async function readStrategy(file: string): Promise<StrategyFile> {
     const plan = await insideFolder(file, 'plan.json');
     return { form: 'plan', file: plan, plan: await readPlan(plan), folder: file };
   }
+  const { form } = ENDINGS.find(({ ending }) => ending.test(path.basename(file))) ?? {};
+  if (form === 'annotations' || form === 'megatron' || form === 'torchtitan') throw writtenAlone(form, file);
   const bytes = await readFile(file).catch((error: NodeJS.ErrnoException) => {
     throw new AutoparError('file-unreadable', 'input', `the file cannot be read: ${error.message}`, { file });
   });
@@ -54,6 +56,18 @@ export async function readStrategy(file: string): Promise<StrategyFile> {
   const model = /\.onnx$/i.test(file) ? decodeOnnx(bytes, file) : null;
   if (model) return { form: 'onnx', file, model, plan: planInModel(model, file) };
   return { form: 'mindspore', file, document: decodeStrategy(bytes, file) };
+}
+
+/** A form that strategies are written in, and not read from. */
+function writtenAlone(form: StrategyForm, file: string): AutoparError {
+  const isPins = form === 'annotations';
+  return new AutoparError(
+    'unknown-format',
+    'input',
+    `the file holds ${isPins ? 'annotations' : `a configuration of ${form}`}, and is no strategy checkpoint`,
+    { file },
+    isPins ? 'compile takes it as it is: --annotations FILE' : 'give the plan that it was written from',
+  );
 }
 
 /** The form for a file's name. @throws AutoparError `unknown-format` (usage) for an ending of no form */
@@ -197,6 +211,7 @@ function readJson(text: string, file: string): StrategyFile {
   }
   const isPlan = typeof value === 'object' && value !== null && ('format' in value || 'operators' in value);
   if (isPlan) return { form: 'plan', file, plan: planFromJson(text, file), folder: null };
+  if (typeof value === 'object' && value !== null && 'pins' in value) throw writtenAlone('annotations', file);
   return { form: 'mindspore-json', file, document: strategyFromJson(text, file) };
 }
 

@@ -5,7 +5,7 @@ import { elementCount } from '../../ir/graph.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { type ChannelEnd, leading, type MethodNaming, PLACES, statementsOf } from './method.js';
 import { dtypeText, numbersText, tuple } from './operators/operator.js';
-import { attributeName, Names, snakeCase, statement } from './python.js';
+import { attributeName, Names, PathNames, snakeCase, statement } from './python.js';
 import type { LayerInstructions } from './runs.js';
 import { type LayerOwner, type TorchTensors, tensorOf } from './tensors.js';
 
@@ -99,7 +99,7 @@ export function renamed(locals: Map<string, string>, name: string, other: string
 export class LayerWriter {
   private readonly names = new Names();
   private readonly paths = new Map<string, string>();
-  private readonly pathNames = new Names();
+  private readonly pathNames: PathNames;
   /** By tensor: its expression in every method. */
   private readonly fixed = new Map<string, string>();
   private readonly slots = new Map<string, string>();
@@ -111,7 +111,11 @@ export class LayerWriter {
   constructor(
     private readonly owner: LayerOwner,
     private readonly tensors: TorchTensors,
-  ) {}
+    /** Paths of parameters that are not its own. */
+    taken: Iterable<string> = [],
+  ) {
+    this.pathNames = new PathNames(taken);
+  }
 
   /** The module of a layer, its methods in the order in which they run. */
   layer(runs: readonly LayerInstructions[]): OwnedModule {
@@ -322,11 +326,18 @@ export class LayerWriter {
   }
 }
 
+/** As Python writes a whole number: without zeros ahead of it. */
+const NUMBER = /^(0|[1-9]\d*)$/;
+
+/** Names of attributes and methods of emitted modules. */
+const OWN =
+  /^(constant|offset|(to|from)_stage_\d|is_first_|run_|(forward|backward|recompute|update)_\d)|_group$|^device$/;
+
 /** A part of a dotted name; numbers stay, as places in a list. */
 function segment(text: string): string {
-  if (/^\d+$/.test(text)) return text;
+  if (NUMBER.test(text)) return text;
   const name = attributeName(text);
-  return /^(constant|offset|(to|from)_stage_\d|is_first_)|_group$|^device$/.test(name) ? `${name}_` : name;
+  return OWN.test(name) ? `${name}_` : name;
 }
 
 /** The dotted name of a layer's module. */
@@ -336,5 +347,5 @@ export function pathOf(layer: string): string {
 
 /** `h.0.attn` → `self.h[0].attn`. */
 export function access(path: string): string {
-  return path.split('.').reduce((text, part) => (/^\d+$/.test(part) ? `${text}[${part}]` : `${text}.${part}`), 'self');
+  return path.split('.').reduce((text, part) => (NUMBER.test(part) ? `${text}[${part}]` : `${text}.${part}`), 'self');
 }

@@ -15,10 +15,20 @@ const KEYWORDS = [
 
 /** Attributes of torch.nn.Module, and of emitted modules. */
 const ATTRIBUTES = [
-  ...'apply bfloat16 buffers children compile cpu cuda device double eval float forward backward recompute update'.split(
+  ...'T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda device double'.split(
     ' ',
   ),
-  ...'half modules parameters run share_memory state_dict to train training type xpu zero_grad add_module'.split(' '),
+  ...'dump_patches eval extra_repr float forward backward recompute update get_buffer get_extra_state'.split(' '),
+  ...'get_parameter get_submodule half ipu load_state_dict modules mtia named_buffers named_children named_modules'.split(
+    ' ',
+  ),
+  ...'named_parameters parameters register_backward_hook register_buffer register_forward_hook'.split(' '),
+  ...'register_forward_pre_hook register_full_backward_hook register_full_backward_pre_hook'.split(' '),
+  ...'register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module register_parameter'.split(
+    ' ',
+  ),
+  ...'register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ run set_extra_state'.split(' '),
+  ...'set_submodule share_memory state_dict to to_empty train training type xpu zero_grad'.split(' '),
 ];
 
 /** Names that methods of emitted modules use. */
@@ -70,6 +80,39 @@ export class Names {
     }
     this.taken.add(name);
     return name;
+  }
+}
+
+/** Gives dotted paths of parameters: none is a parameter and a module of another one. */
+export class PathNames {
+  private readonly parameters = new Set<string>();
+  private readonly modules = new Set<string>();
+
+  /** @param taken paths of parameters that modules have already */
+  constructor(taken: Iterable<string> = []) {
+    for (const path of taken) this.add(path);
+  }
+
+  take(wanted: string): string {
+    const parts = wanted.split('.');
+    const last = parts.pop() as string;
+    let inside = '';
+    for (const part of parts) {
+      let own = `${inside}${part}`;
+      while (this.parameters.has(own)) own = `${own}_`;
+      inside = `${own}.`;
+    }
+    let path = `${inside}${last}`;
+    for (let count = 1; this.parameters.has(path) || this.modules.has(path); count++)
+      path = `${inside}${last}_${count}`;
+    this.add(path);
+    return path;
+  }
+
+  private add(path: string): void {
+    this.parameters.add(path);
+    for (let dot = path.lastIndexOf('.'); dot > 0; dot = path.lastIndexOf('.', dot - 1))
+      this.modules.add(path.slice(0, dot));
   }
 }
 

@@ -23,7 +23,8 @@ export class StageWriter {
     private readonly stage: number,
     modules: readonly OwnedModule[],
   ) {
-    this.writer = new LayerWriter('', tensors);
+    const taken = modules.flatMap(({ paths }) => [...paths.values()]);
+    this.writer = new LayerWriter('', tensors, taken);
     this.layers = new Map(modules.map((module) => [module.owner, module]));
   }
 

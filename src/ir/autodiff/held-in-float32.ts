@@ -12,7 +12,7 @@ import { constant, numbersOf } from '../ops/constants.js';
 import { operatorRole } from '../ops/index.js';
 import { plainNode } from '../plain-node.js';
 import { unusedName } from '../unused-name.js';
-import { castName, type LowType } from './mixed-precision.js';
+import type { LowType } from './mixed-precision.js';
 
 const WIDE: DType = 'float32';
 
@@ -113,15 +113,6 @@ function rounding(near: Node, low: LowType, from: string, to: string, type: Tens
     ...{ layer, module, phase, forward },
     ...{ name, op: 'Rounding', domain: BLOCK_DOMAIN, attributes, inputs: [from], outputs: [to], body },
   });
-}
-
-/** Whether an operator is one that a recipe added: the file has none in its place, so that files about the model name none. */
-export function isOfRecipe({ op, domain, name, outputs: [result] }: Node): boolean {
-  if (op === 'Rounding' && domain === BLOCK_DOMAIN) return true;
-  // In front of a rounding the result has a longer name.
-  return (
-    op === 'Cast' && name.endsWith(castName('')) && `${result}/`.startsWith(name.slice(0, -castName('').length + 1))
-  );
 }
 
 function widened(type: TensorType, low: LowType): TensorType {

@@ -141,7 +141,7 @@ class Lowering {
     const { shape } = this.tensors.get(from) ?? { shape: [] };
     this.tensors.set(to, { dtype: type, shape });
     const attributes = { to: onnxOfDtype(type) };
-    const name = castName(to);
+    const name = `${to}/cast`;
     const operation = { op: 'Cast', domain: '', attributes, body: null };
     this.nodes.push({ ...near, ...operation, name, group: name, inputs: [from], outputs: [to] });
   }
@@ -176,11 +176,6 @@ class Lowering {
     const [rounded = 0] = numbersOf(constant(this.low, [value]));
     return Number.isFinite(rounded) === Number.isFinite(value) && (rounded === 0) === (value === 0);
   }
-}
-
-/** The name of the cast that makes a tensor. */
-export function castName(result: string): string {
-  return `${result}/cast`;
 }
 
 /** Operators that only move elements which others read in 16 bit, and that make no fewer elements than they read. */

@@ -32,9 +32,9 @@ const FIRST_SAVE = 1;
 export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: number): ExportedStrategy {
   const meshOf = (of: number): Mesh => placed.meshes?.[of] ?? placed.assignment.mesh;
   const keys = strategyKeys(graph);
-  // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them.
+  // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them; it rounds nothing.
   const forward = placed.operators
-    .filter(({ node }) => node.phase === 'forward')
+    .filter(({ node }) => node.phase === 'forward' && node.op !== 'Rounding')
     .map((operator) => ({ ...operator, operands: operandsInFile(graph, operator) }));
   // As merging the files of the stages gives them.
   const chosen = forward
@@ -44,9 +44,8 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
   const perKey = <Value>(value: (operator: PlacedOperator) => Value | null): ReadonlyMap<string, Value> =>
     new Map(
       chosen.flatMap((operator) => {
-        const key = keys.get(operator.node);
         const stated = value(operator);
-        return stated === null || key === undefined ? [] : [[key, stated] as const];
+        return stated === null ? [] : [[keys.get(operator.node) ?? '', stated] as const];
       }),
     );
   const strategy = (layouts: readonly (Layout | null)[], of: number): KeyedStrategy => ({

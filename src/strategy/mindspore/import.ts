@@ -17,7 +17,7 @@ import { exactly, pinDocument } from '../pin-document.js';
 import { chunksOf } from './chunks.js';
 import { layoutOfDevices, splitCounts } from './device-matrix.js';
 import { type KeyedStrategy, type MindSporeStrategy, parameterOf, stageDevices } from './document.js';
-import { isParameter, strategyKeys } from './keys.js';
+import { firstParameters, isCast, strategyKeys } from './keys.js';
 
 export interface ImportedPins {
   readonly pins: AnnotationRecord;
@@ -140,14 +140,17 @@ function matchKeys(
 
 function readersByParameter(graph: Graph): ReadonlyMap<string, readonly Node[]> {
   const readers = new Map<string, Node[]>();
+  const firstParameter = firstParameters(graph);
   for (const node of graph.nodes) {
-    const first = node.inputs.find((input) => isParameter(graph, input));
-    if (first) readers.set(first, [...(readers.get(first) ?? []), node]);
+    const first = isCast(node) ? null : firstParameter(node);
+    if (first !== null) readers.set(first, [...(readers.get(first) ?? []), node]);
   }
   return readers;
 }
 
 function onlyReader(key: string, readers: ReadonlyMap<string, readonly Node[]>): Node | undefined {
+  // The cast of a parameter is not what reads it.
+  if (key.startsWith('Cast_')) return undefined;
   const [only, ...others] = readers.get(key.slice(key.indexOf('_') + 1)) ?? [];
   return others.length === 0 ? only : undefined;
 }

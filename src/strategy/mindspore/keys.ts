@@ -3,28 +3,24 @@
  *
  *     BatchMatMul_h.0.attn.c_attn.weight      Add_h.0.attn.c_attn.bias      Softmax_0   Softmax_1
  *
- * MindSpore omits operators without a parameter, and lets a second operator on one parameter overwrite the first. Here
- * the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`. Casts that a
- * recipe of 16 bits adds have no key, and a parameter is found behind them: keys are those of the model's file.
+ * A parameter that is cast to 16 bits is that of the operator that reads the cast. MindSpore omits operators without a
+ * parameter, and lets a second operator on one parameter overwrite the first. Here the former are counted, per primitive
+ * in graph order, and a key that is taken gets an ordinal: `…weight.2`.
  */
-import { isOfRecipe } from '../../ir/autodiff/held-in-float32.js';
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';
+import { makersOf } from '../../ir/makers-and-readers.js';
 import { operatorOf } from '../../ir/operator-of.js';
 import { primitiveOf } from './primitives.js';
 
-/** A key per operator of the file, in graph order; no two are equal. */
+/** A key per operator, in graph order; no two are equal. */
 export function strategyKeys(graph: Graph): ReadonlyMap<Node, string> {
   const keys = new Map<Node, string>();
   const taken = new Set<string>();
   const counts = new Map<string, number>();
-  const added = new Map<string, Node>();
+  const firstParameter = firstParameters(graph);
   for (const node of graph.nodes) {
-    if (isOfRecipe(node)) {
-      for (const result of node.outputs) if (result !== null) added.set(result, node);
-      continue;
-    }
     const primitive = primitiveOf(operatorOf(graph, node));
-    const parameter = firstParameter(graph, node, added);
+    const parameter = firstParameter(node);
     const base = parameter === null ? `${primitive}_${counted(counts, primitive)}` : `${primitive}_${parameter}`;
     let key = base;
     for (let ordinal = 2; taken.has(key); ordinal++) key = `${base}.${ordinal}`;
@@ -40,12 +36,26 @@ export function isParameter(graph: Graph, tensor: string | null): tensor is stri
   return weight !== undefined && weight.role !== 'constant';
 }
 
-function firstParameter(graph: Graph, node: Node, added: ReadonlyMap<string, Node>): string | null {
-  const inFile = (tensor: string | null): string | null => {
-    const cast = tensor === null ? undefined : added.get(tensor);
-    return cast ? inFile(cast.inputs[0] ?? null) : tensor;
+/** The first parameter of an operator: an operand, or the operand of one that is cast. */
+export function firstParameters(graph: Graph): (node: Node) => string | null {
+  const makers = makersOf(graph.nodes);
+  const stored = (name: string | null): string | null => {
+    if (isParameter(graph, name)) return name;
+    const maker = name === null ? undefined : makers.get(name);
+    return maker && isCast(maker) ? stored(maker.inputs[0] ?? null) : null;
   };
-  return node.inputs.map(inFile).find((input) => isParameter(graph, input)) ?? null;
+  return ({ inputs }) => {
+    for (const input of inputs) {
+      const name = stored(input);
+      if (name !== null) return name;
+    }
+    return null;
+  };
+}
+
+/** Whether an operator casts, or rounds as a cast to 16 bits and back does. */
+export function isCast({ op }: Node): boolean {
+  return op === 'Cast' || op === 'Rounding';
 }
 
 function counted(counts: Map<string, number>, primitive: string): number {

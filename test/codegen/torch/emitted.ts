@@ -141,21 +141,8 @@ function ranIn(folder: string): Ran {
   const loss = header.split(',').indexOf('loss');
   return {
     outputs: readNpz(readFileSync(outputs), outputs),
-    first: existsSync(first) ? stateIn({ folder }, first) : {},
-    state: stateIn({ folder }, state),
+    first: existsSync(first) ? readNpz(readFileSync(first), first) : {},
+    state: readNpz(readFileSync(state), state),
     losses: loss < 0 ? [] : rows.map((row) => Number(row.split(',')[loss])),
   };
-}
-
-/** The state that a program wrote, by the model's names. */
-export function stateIn({ folder }: Pick<Emitted, 'folder'>, file: string): Arrays {
-  const index = JSON.parse(readFileSync(join(folder, 'torch', 'weights', 'index.json'), 'utf8')) as readonly Readonly<
-    Record<string, { readonly key: string }>
-  >[];
-  return Object.fromEntries(
-    Object.entries(readNpz(readFileSync(file), file)).map(([name, value]) => [
-      index.find((stage) => stage[name])?.[name]?.key ?? name,
-      value,
-    ]),
-  );
 }

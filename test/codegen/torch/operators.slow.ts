@@ -12,6 +12,7 @@ import { difference, randomValues } from '../../ir/ops/values.js';
 import { missing } from '../../missing.js';
 import { torchAbsence } from '../../reference/torch.js';
 import { python } from './emitted.js';
+import { FORMS } from './forms.js';
 import { torchLines } from './sampled.js';
 
 const absence = torchAbsence();
@@ -31,9 +32,9 @@ const NUMBERS: Readonly<Record<string, number>> = {
 
 if (missing(absence !== null, absence ?? '') !== null) test.skip(`${absence}`, () => undefined);
 else {
-  const samples = CASES.map((sample, number) => ({ sample, number, lines: torchLines(sample) })).filter(
-    ({ lines }) => lines !== null,
-  );
+  const samples = [...CASES, ...FORMS]
+    .map((sample, number) => ({ sample, number, lines: torchLines(sample) }))
+    .filter(({ lines }) => lines !== null);
   const inputsOf = ({ sample, number }: (typeof samples)[number]) =>
     sample.inputs.map((input, index) => (input ? randomValues(input, number * 16 + index) : null));
   const run = makeRun();

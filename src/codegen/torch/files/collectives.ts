@@ -34,8 +34,18 @@ def started(work, operand, finish, wait):
     return pending.wait() if wait else pending
 
 
-# Backends support no booleans, and few unsigned integers.
-CARRIED = {torch.bool: torch.uint8, torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
+# Backends support no booleans, few short or unsigned integers, and no numbers of 8 bits with a point.
+CARRIED = {
+    torch.bool: torch.uint8,
+    torch.int16: torch.int32,
+    torch.uint16: torch.int32,
+    torch.uint32: torch.int64,
+    torch.uint64: torch.int64,
+    torch.float8_e4m3fn: torch.float16,
+    torch.float8_e4m3fnuz: torch.float16,
+    torch.float8_e5m2: torch.float16,
+    torch.float8_e5m2fnuz: torch.float16,
+}
 
 
 def numeric(x):

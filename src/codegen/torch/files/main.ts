@@ -119,6 +119,7 @@ import csv
 import importlib
 import inspect
 import sys
+import zipfile
 from contextlib import nullcontext
 
 import numpy as np
@@ -137,7 +138,8 @@ def made_up(seed, inputs):
         if value.dtype.is_floating_point:
             made[name] = generator.standard_normal(value.shape, dtype=np.float32)
         else:
-            made[name] = generator.integers(0, 2, value.shape)
+            lowest, end, _ = value.within or (0, 2, None)
+            made[name] = generator.integers(lowest, end, value.shape)
     return made
 
 
@@ -187,20 +189,27 @@ def whole_outputs(mesh, results, modules):
 
 
 def whole_state(mesh, model):
-    """Weights and state that are sharded."""
+    """Weights and state that are sharded, by the model's names: stages may have the same path for different ones."""
     wholes = {}
     for stage, entries in enumerate(read_index()):
         for name, entry in entries.items():
             if entry["layout"] is not None:
-                wholes.setdefault(name, whole_of(mesh, model, name, entry, stage))
+                wholes.setdefault(entry["key"], whole_of(mesh, model, name, entry, stage))
     return wholes
 
 
-def to_numpy(tensors):
-    return {
-        name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
-        for name, tensor in tensors.items()
-    }
+def to_numpy(tensor):
+    if tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float64):
+        tensor = tensor.float()
+    return tensor.cpu().numpy()
+
+
+def write_npz(path, tensors):
+    """As numpy.savez does, which takes no array of a name that a parameter of its own has."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, tensor in tensors.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, to_numpy(tensor), allow_pickle=False)
 
 
 def compile_layers(model):
@@ -263,9 +272,9 @@ def run(options):
                 checkpoint.save(options.save, mesh, model, step)
         state = whole_state(mesh, model) if options.state else {}
     if mesh.rank == 0 and options.outputs:
-        np.savez(options.outputs, **to_numpy(wholes))
+        write_npz(options.outputs, wholes)
     if mesh.rank == 0 and options.state:
-        np.savez(options.state, **to_numpy(state))
+        write_npz(options.state, state)
 `;
 
 export const CHECKPOINT = `"""Checkpoints in torch's distributed format: a program of another plan resumes them.

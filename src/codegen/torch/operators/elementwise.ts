@@ -21,6 +21,8 @@ import {
   torch,
   tuple,
   typeOf,
+  WIDE,
+  wide,
   x,
 } from './operator.js';
 
@@ -110,11 +112,6 @@ function isInfinite(node: TorchNode): string {
   return negative ? `torch.isneginf(${x(node)})` : `torch.zeros_like(${x(node)}, dtype=torch.bool)`;
 }
 
-/**
- * Unsigned numbers that torch has no arithmetic for. Those of up to 32 bits have room in int64; those of 64 have the same bits.
- */
-const WIDE: ReadonlySet<DType> = new Set(['uint16', 'uint32', 'uint64']);
-
 function binary(node: TorchNode, sign: string): string {
   const { dtype } = typeOf(node);
   if (!WIDE.has(dtype) || sign === '==') return `${x(node)} ${sign} ${x(node, 1)}`;
@@ -170,21 +167,30 @@ export const elementwiseOperators: readonly TorchOperator[] = [
   ...Object.entries(FUNCTIONS).map(([op, name]) => torch(op, (node) => `${name}(${x(node)})`)),
   ...Object.entries(BINARY).map(([op, sign]) => numbers(torch(op, (node) => binary(node, sign)))),
   ...Object.entries(LOGICAL).map(([op, name]) => torch(op, (node) => `${name}(${x(node)}, ${x(node, 1)})`)),
-  numbers(torch('Div', divided)),
+  numbers(torch('Div', wide(divided, true))),
   torch('Identity', (node) => x(node)),
   torch('Neg', (node) => `-${atom(x(node))}`),
   torch('Pow', power),
-  torch('Mod', (node) => `torch.${numberIn(node, 'fmod', 0) ? 'fmod' : 'remainder'}(${x(node)}, ${x(node, 1)})`),
+  torch(
+    'Mod',
+    wide((node) => `torch.${numberIn(node, 'fmod', 0) ? 'fmod' : 'remainder'}(${x(node)}, ${x(node, 1)})`, true),
+  ),
   torch('BitShift', shifted),
   torch('BitCast', (node) => `${atom(x(node))}.view(${dtypeText(resultOf(node).dtype)})`),
   torch('IsInf', isInfinite),
   torch('PRelu', prelu),
   torch('Sum', (node) => chained(node, (left, right) => `${left} + ${right}`)),
   torch('Mean', mean),
-  torch('Max', (node) => chained(node, (left, right) => `torch.maximum(${left}, ${right})`)),
-  torch('Min', (node) => chained(node, (left, right) => `torch.minimum(${left}, ${right})`)),
+  torch(
+    'Max',
+    wide((node) => chained(node, (left, right) => `torch.maximum(${left}, ${right})`), true),
+  ),
+  torch(
+    'Min',
+    wide((node) => chained(node, (left, right) => `torch.minimum(${left}, ${right})`), true),
+  ),
   torch('Where', (node) => `torch.where(${x(node)}, ${x(node, 1)}, ${x(node, 2)})`),
-  torch('Clip', clip),
+  torch('Clip', wide(clip, true)),
   torch('Cast', (node) => cast(node, dtypeOfOnnx(numberIn(node, 'to', 1)) ?? resultOf(node).dtype)),
   torch('CastLike', (node) => cast(node, typeOf(node, 1).dtype)),
   torch('Dropout', undropped),

@@ -3,8 +3,11 @@
  */
 import { numbersOf } from '../../../ir/ops/constants.js';
 import {
+  atom,
+  dtypeText,
   fromFront,
   integersIn,
+  isFloat,
   number,
   numberIn,
   rankOf,
@@ -15,6 +18,7 @@ import {
   textIn,
   torch,
   tuple,
+  typeOf,
   x,
 } from './operator.js';
 
@@ -60,7 +64,18 @@ function resize(node: TorchNode): string | null {
   const isFloor =
     (positions === 'asymmetric' && rounding === 'floor') ||
     (positions === 'half_pixel' && rounding.startsWith('round') && enlarges);
-  if (mode === 'nearest' && isSpatial && isExact && isFloor)
+  const { dtype } = typeOf(node);
+  // torch interpolates no whole numbers but bytes, of which ONNX Runtime drops the fraction and torch rounds it.
+  if (mode !== 'nearest' && !isFloat(typeOf(node))) {
+    const operand = {
+      ...node,
+      operands: [`${atom(x(node))}.float()`],
+      inputs: [{ ...typeOf(node), dtype: 'float32' as const }],
+    };
+    const value = resize(operand);
+    return value === null ? null : `${value}.to(${dtypeText(dtype)})`;
+  }
+  if (mode === 'nearest' && isSpatial && isExact && isFloor && isFloat(typeOf(node)))
     return `F.interpolate(${x(node)}, ${size}, mode="nearest")`;
   const aligned = positions === 'align_corners';
   const isTorch = aligned || positions === 'half_pixel' || positions === 'pytorch_half_pixel';

@@ -17,6 +17,7 @@ import {
   textIn,
   torch,
   typeOf,
+  wide,
   x,
 } from './operator.js';
 
@@ -47,6 +48,10 @@ function gatherNd(node: TorchNode): string | null {
 }
 
 const REDUCED: Readonly<Record<string, string>> = { mul: 'prod', max: 'amax', min: 'amin', add: 'sum' };
+
+function comparesUpdates(node: TorchNode): boolean {
+  return ['max', 'min'].includes(textIn(node, 'reduction', 'none'));
+}
 
 function scatterElements(node: TorchNode): string | null {
   const axis = axisIn(node, 0);
@@ -108,13 +113,13 @@ function tensorScatter(node: TorchNode): string {
 
 export const indexingOperators: readonly TorchOperator[] = [
   torch('Gather', gather),
-  torch('GatherElements', gatherElements),
+  torch('GatherElements', wide(gatherElements)),
   torch('GatherND', gatherNd),
   microsoft('GatherND', gatherNd),
   torch('ReverseSequence', reverseSequence),
   torch('TensorScatter', tensorScatter),
-  torch('ScatterElements', scatterElements),
-  torch('ScatterND', scatterNd),
+  torch('ScatterElements', (node) => wide(scatterElements, comparesUpdates(node))(node)),
+  torch('ScatterND', wide(scatterNd)),
   torch('TopK', topK),
   torch('ArgMax', arg('argmax')),
   torch('ArgMin', arg('argmin')),

@@ -20,6 +20,7 @@ import {
   torch,
   tuple,
   typeOf,
+  wide,
   x,
 } from './operator.js';
 
@@ -174,16 +175,26 @@ function averagePool(node: TorchNode): string | null {
   return `F.avg_pool${window.kernel.length}d(${x(node)}, ${each(window.kernel)}${more.join('')})`;
 }
 
-/** Norms of windows; torch takes powers of the values themselves. */
+/**
+ * Norms of windows; torch takes powers of the values themselves, and of a window that ends behind the operand a mean of fewer.
+ * Zeros around the operand change no norm.
+ */
 function normPool(node: TorchNode): string | null {
   const window = windowOf(node, integersIn(node, 'kernel_shape') ?? []);
-  const isPlain = window && isEven(window) && window.before.every((amount) => amount === 0);
-  if (!isPlain || window.dilations.some((dilation) => dilation !== 1) || window.kernel.length > 3) return null;
+  if (!window || window.dilations.some((dilation) => dilation !== 1) || window.kernel.length > 3) return null;
+  const { kernel, strides, before } = window;
+  const places = resultOf(node).shape.slice(2);
+  const after = shapeOf(node)
+    .slice(2)
+    .map((size, axis) => {
+      const end = ((places[axis] ?? 1) - 1) * (strides[axis] ?? 1) + (kernel[axis] ?? 1);
+      return Math.max(0, end - size - (before[axis] ?? 0));
+    });
+  const isPadded = [...before, ...after].some((amount) => amount > 0);
+  const operand = isPadded ? padded(node, { ...window, after }, '0.0') : x(node);
   const p = numberIn(node, 'p', 2);
-  const ceil = numberIn(node, 'ceil_mode', 0) ? ', ceil_mode=True' : '';
-  const operand = p % 2 === 0 ? x(node) : `torch.abs(${x(node)})`;
-  const stride = `, stride=${each(window.strides)}`;
-  return `F.lp_pool${window.kernel.length}d(${operand}, ${number(p, 'float64')}, ${each(window.kernel)}${stride}${ceil})`;
+  const powers = p % 2 === 0 ? operand : `torch.abs(${operand})`;
+  return `F.lp_pool${kernel.length}d(${powers}, ${number(p, 'float64')}, ${each(kernel)}, stride=${each(strides)})`;
 }
 
 function localNormalisation(node: TorchNode): string | null {
@@ -217,8 +228,9 @@ function layerNormalisation(node: TorchNode): string | null {
   const fits = (index: number) => !has(node, index) || String(shapeOf(node, index)) === String(shape);
   if (!fits(1) || !fits(2) || typeOf(node).dtype !== typeOf(node, 1).dtype) return null;
   const more = `${tuple(shape)}, ${x(node, 1)}, ${optional(node, 2)}, ${real(node, 'epsilon', 1e-5)}`;
-  const whole = node.outputs.length > 1 && node.outputs.slice(1).some((output) => output !== null);
-  return whole ? `torch.native_layer_norm(${x(node)}, ${more})` : `F.layer_norm(${x(node)}, ${more})`;
+  if (node.outputs.slice(1).every((output) => output === null)) return `F.layer_norm(${x(node)}, ${more})`;
+  const all = `torch.native_layer_norm(${x(node)}, ${more})`;
+  return node.outputs.length === 2 ? `${all}[:2]` : all;
 }
 
 function rmsNormalisation(node: TorchNode): string | null {
@@ -238,14 +250,16 @@ function batchNormalisation(node: TorchNode): string {
   return node.outputs.length === 1 ? `${all}[0]` : all;
 }
 
+/** The function of `F` refuses groups of one value, for which the operator is its bias. */
 function groupNormalisation(node: TorchNode): string | null {
   if (String(shapeOf(node, 1)) !== String([shapeOf(node)[1]])) return null;
   const groups = numberIn(node, 'num_groups', 1);
-  return `F.group_norm(${x(node)}, ${groups}, ${x(node, 1)}, ${x(node, 2)}, ${real(node, 'epsilon', 1e-5)})`;
+  return `torch.group_norm(${x(node)}, ${groups}, ${x(node, 1)}, ${x(node, 2)}, ${real(node, 'epsilon', 1e-5)})`;
 }
 
+/** Each channel is a group. */
 function instanceNormalisation(node: TorchNode): string {
-  return `F.instance_norm(${x(node)}, weight=${x(node, 1)}, bias=${x(node, 2)}, eps=${real(node, 'epsilon', 1e-5)})`;
+  return `torch.group_norm(${x(node)}, ${shapeOf(node)[1]}, ${x(node, 1)}, ${x(node, 2)}, ${real(node, 'epsilon', 1e-5)})`;
 }
 
 function softmax(name: string): (node: TorchNode) => string {
@@ -273,7 +287,10 @@ function lpNormalisation(node: TorchNode): string {
 }
 
 export const layerOperators: readonly TorchOperator[] = [
-  torch('MatMul', (node) => `${x(node)} @ ${x(node, 1)}`),
+  torch(
+    'MatMul',
+    wide((node) => `${x(node)} @ ${x(node, 1)}`),
+  ),
   torch('Gemm', gemm),
   torch('Einsum', einsum),
   torch('Conv', convolutionText),

@@ -158,6 +158,31 @@ export function isFloat(type: TensorType): boolean {
   return type.dtype.includes('float');
 }
 
+/**
+ * Unsigned numbers that torch has little arithmetic for. Those of up to 32 bits have room in int64; those of 64 have the
+ * same bits.
+ */
+export const WIDE: ReadonlySet<DType> = new Set(['uint16', 'uint32', 'uint64']);
+
+/**
+ * An operator whose unsigned operands are computed with as int64. The bits of its result are right for 64 bits too, unless it
+ * looks at the order of numbers or at their size: null for that.
+ */
+export function wide(text: TorchText, isOrdered = false): TorchText {
+  return (node) => {
+    const { dtype } = typeOf(node);
+    if (!WIDE.has(dtype)) return text(node);
+    if (isOrdered && dtype === 'uint64') return null;
+    const isWide = (index: number) => WIDE.has(node.inputs[index]?.dtype ?? dtype);
+    const operands = node.operands.map((own, index) => (own !== null && isWide(index) ? `${atom(own)}.long()` : own));
+    const inputs = node.inputs.map((type, index) =>
+      type && isWide(index) ? { ...type, dtype: 'int64' as const } : type,
+    );
+    const value = text({ ...node, operands, inputs });
+    return value === null ? null : `${atom(value)}.to(${dtypeText(dtype)})`;
+  };
+}
+
 /** An operand of a method call or an arithmetic expression: any text but a name stands in parentheses. */
 export function atom(text: string): string {
   return /^[\w.[\]"()]+$/.test(text) && !text.startsWith('-') ? text : `(${text})`;

@@ -30,7 +30,8 @@ function fourier(node: TorchNode): string | null {
   if (isInverse && isOneSided) return null;
   const text = `torch.fft.${isInverse ? 'ifft' : 'fft'}(${complex(node)}, n=${count}, dim=${axis})`;
   const half = isOneSided ? `${text}.narrow(${axis}, 0, ${Math.floor(count / 2) + 1})` : text;
-  return `torch.view_as_real(${half})`;
+  // torch has the inverse transform of real numbers conjugated, which has no view.
+  return `torch.view_as_real(${isInverse ? `${half}.resolve_conj()` : half})`;
 }
 
 /** Frames of the signal, each transformed. */
