@@ -6,7 +6,7 @@ import type { PricedConfiguration } from '../../search/configurations/priced.js'
 import { NEAR, preferencesOf, preferred } from '../../search/preference.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { alternativeOf, type Choices, type FittingPlan, stepSecondsOf } from './compared-plans.js';
-import { kindOf, microBatchCount, spreadsExperts } from './proposals.js';
+import { kindOf, microBatchCount } from './proposals.js';
 
 /** The proposal with the least expected time. */
 export function likeliest(
@@ -34,7 +34,7 @@ export function mayBeTaken(
   const preferences = preferencesOf(options, options.memory !== undefined);
   const isThorough = preferences.prefer === 'fastest';
   const ofKind = factorOfKind(proposal, lowered);
-  const ofOneStage = () => leastFactor(lowered, (other) => !hasStages(other) && spreadsAlike(other, proposal));
+  const ofOneStage = () => leastFactor(lowered, (other) => !hasStages(other));
   const factor = ofKind ?? factorOf(proposal, lowered) ?? (hasStages(proposal) && !isThorough ? ofOneStage() : null);
   const expected = proposal.seconds * (factor ?? 1);
   if (ofKind === null || isThorough) return lowered.every((one) => expected < NEAR * stepSecondsOf(one));
@@ -80,13 +80,11 @@ export function withEstimate(alone: FittingPlan | null, proposals: readonly Pric
 /**
  * The factor by which lowered plans like a proposal exceed their estimates. Prices of sharded graphs exceed those of layers by a
  * factor, which is almost the same for a model's plans of one kind, and includes their transfers and bubbles; the least is taken.
- * Pipelines that treat experts alike are close whatever their number of stages. Null before a plan like it is lowered; plans that
- * trade time for memory do not count.
+ * Those of pipelines are close whatever their number of stages. Null before a plan like it is lowered; plans that trade time for
+ * memory do not count.
  */
 function factorOf(proposal: PricedConfiguration, lowered: readonly FittingPlan[]): number | null {
-  const isPipelineLike = (other: PricedConfiguration) =>
-    hasStages(proposal) && hasStages(other) && spreadsAlike(other, proposal);
-  return factorOfKind(proposal, lowered) ?? leastFactor(lowered, isPipelineLike);
+  return factorOfKind(proposal, lowered) ?? (hasStages(proposal) ? leastFactor(lowered, hasStages) : null);
 }
 
 /** The same from plans of its kind alone. */
@@ -99,10 +97,6 @@ function leastFactor(lowered: readonly FittingPlan[], isLike: (priced: PricedCon
     one.priced && !one.planned.found.savesMemory && isLike(one.priced) ? [stepSecondsOf(one) / one.priced.seconds] : [],
   );
   return factors.length > 0 ? Math.min(...factors) : null;
-}
-
-function spreadsAlike(one: PricedConfiguration, other: PricedConfiguration): boolean {
-  return spreadsExperts(one) === spreadsExperts(other);
 }
 
 export function hasStages({ configuration }: PricedConfiguration): boolean {

@@ -114,7 +114,7 @@ export function kindOf(priced: PricedConfiguration): string {
 }
 
 /** Whether experts are spread over ranks. */
-export function spreadsExperts({ configuration }: PricedConfiguration): boolean {
+function spreadsExperts({ configuration }: PricedConfiguration): boolean {
   return configuration.degrees.ep > 1;
 }
 
