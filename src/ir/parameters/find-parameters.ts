@@ -2,6 +2,7 @@
  * @file The analysis: from a graph and the evidence of its file to parameters. It changes nothing; for inference, weights
  * stay as the file shares them, and a training graph is made from the result.
  */
+import { followBatch } from '../batch.js';
 import { byteLength, isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { matchesAny } from '../glob.js';
@@ -82,9 +83,26 @@ function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, opti
     present: main.source.kind !== 'absent',
     role: main.role,
     places,
-    ...trainability(main, weights, aliases, places, evidence, options),
+    ...trainability(main, weights, aliases, places, () => hasRowPerSample(graph, weights, places), evidence, options),
   };
 }
+
+/**
+ * Whether a value that data meets has the batch as a dimension: it is data, as the state that a recurrence begins with. A table
+ * that is added may be one of positions, in a file whose first dimension is the sequence.
+ */
+function hasRowPerSample(graph: Graph, weights: readonly string[], places: readonly WeightPlace[]): boolean {
+  if (!places.every(({ use }) => ROWS.has(use))) return false;
+  const sizes = graph.batch.map(({ input, axis }) => typeOf(graph, input).shape[axis] ?? 1);
+  const mayHave = weights.filter((name) =>
+    weightOf(graph, name).shape.some((size) => size > 1 && sizes.includes(size)),
+  );
+  if (mayHave.length === 0) return false;
+  const { dimensionMarks } = followBatch(graph, { digits: true });
+  return mayHave.some((name) => dimensionMarks(name).some((mark) => mark !== null && mark.size > 1));
+}
+
+const ROWS: ReadonlySet<WeightPlace['use']> = new Set(['factor', 'part', 'start']);
 
 function parameterOfWeight(
   graph: Graph,
@@ -131,6 +149,7 @@ function trainability(
   weights: readonly string[],
   aliases: readonly string[],
   places: readonly WeightPlace[],
+  isData: () => boolean,
   { kinds, reasons }: ParameterEvidence,
   { trainable = [], frozen = [] }: ParameterOptions,
 ): Pick<Parameter, 'trainable' | 'why'> {
@@ -140,6 +159,7 @@ function trainability(
   if (weights.some((name) => kinds.get(name) === 'parameter')) return { trainable: true, why: STATED_BY_EXPORTER };
   const place = places.find(isNatural);
   if (place) return { trainable: true, why: `${NOUNS[place.use] ?? 'operand'} of ${place.op}` };
+  if (isData()) return { trainable: false, why: 'it has a row for each sample' };
   const why = weights.map((name) => reasons.get(name)).find((reason) => reason !== undefined);
   return { trainable: weight.role === 'parameter' && places.some(isPlausible), why: why ?? 'made by import' };
 }

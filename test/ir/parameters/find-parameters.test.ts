@@ -272,6 +272,29 @@ test('what is trained: weights by their places, not masks, tables, statistics an
   );
 });
 
+test('a state with a row for each sample is data, and one for all samples may be trained', async (t) => {
+  const recurrence = (rows: number) =>
+    model({
+      node: [
+        node('Mul', ['x', 'start'], ['s'], {}, { name: '/cell/Mul' }),
+        node('MatMul', ['s', 'cell.weight'], ['y'], {}, { name: '/cell/MatMul' }),
+      ],
+      initializer: [ramp('start', [rows, 4]), ramp('cell.weight', [4, 4])],
+      input: [value('x', [2, 4])],
+      output: [value('y', [2, 4])],
+    });
+  for (const [rows, isTrained] of [
+    [2, false],
+    [1, true],
+  ] as const) {
+    const found = (await parametersOf(recurrence(rows))).parameters.find(({ name }) => name === 'start');
+    t.is(found?.trainable, isTrained);
+    if (!isTrained) t.is(found?.why, 'it has a row for each sample');
+  }
+  const told = await parametersOf(recurrence(2), { trainable: ['start'] });
+  t.true(told.parameters.find(({ name }) => name === 'start')?.trainable);
+});
+
 test('weights that the graph makes itself are told apart', async (t) => {
   const light = model({
     node: [
