@@ -22,9 +22,9 @@ export function likeliest(
 
 /**
  * Whether a proposal may be taken beside the lowered plans. Where one of its kind was lowered, it would have to be taken at its
- * expected time and its estimated memory; else it may be if it is as fast within the accuracy of predictions. A pipeline is
- * expected to exceed its estimate as plans of one stage do, which need neither transfers nor bubbles; `--prefer fastest` makes
- * sure of it.
+ * expected time and its estimated memory; else it may be if it is as fast within the accuracy of predictions, and so may one of
+ * the degrees of the best of dp and tp alone, which has no estimate but the proposal's. A pipeline is expected to exceed its
+ * estimate as plans of one stage do, which need neither transfers nor bubbles; `--prefer fastest` makes sure of it.
  */
 export function mayBeTaken(
   proposal: PricedConfiguration,
@@ -33,7 +33,8 @@ export function mayBeTaken(
 ): boolean {
   const preferences = preferencesOf(options, options.memory !== undefined);
   const isThorough = preferences.prefer === 'fastest';
-  const ofKind = factorOfKind(proposal, lowered);
+  const isPaired = lowered.some(({ priced }) => priced === proposal);
+  const ofKind = isPaired ? null : factorOfKind(proposal, lowered);
   const ofOneStage = () => leastFactor(lowered, (other) => !hasStages(other));
   const factor = ofKind ?? factorOf(proposal, lowered) ?? (hasStages(proposal) && !isThorough ? ofOneStage() : null);
   const expected = proposal.seconds * (factor ?? 1);
