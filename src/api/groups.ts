@@ -4,7 +4,6 @@
  * The mesh is pp × dp × sp × tp from outermost to innermost; ranks are numbered with tp fastest. `ep` is not an axis: it uses
  * the fastest sub-axes of dp · sp whose product is its degree, as in programs. `mp` is all ranks that hold one copy of the model.
  */
-
 import type { Degrees } from '../cost-model/step/configuration.js';
 import { badOption, usageError } from '../ir/error.js';
 import { AXIS_ORDER, deviceCount, groupsOn, indexOn, type Mesh, makeMesh } from '../sharding-propagation/mesh.js';

@@ -1,7 +1,6 @@
 /**
  * @file Available devices: the catalogue of accelerators, and this machine.
  */
-
 import { createRequire } from 'node:module';
 import { availableParallelism, totalmem } from 'node:os';
 import { clusterSize, deviceOf, parseCluster } from '../cost-model/cluster.js';

@@ -2,7 +2,6 @@
  * @file strategy: converts checkpoints between their forms. autopar's plan.json is complete. MindSpore's protobuf and JSON and
  * ONNX's multi-device annotations hold parts of it; notes list what a form cannot express (docs/checkpoints.md).
  */
-
 import { AutoparError, badOption } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import { withoutUndefined } from '../ir/without-undefined.js';

@@ -100,7 +100,7 @@ export function matmulSecondsByResult(
 ): number {
   const profile = profileOf(device);
   const elements = result.reduce((product, size) => product * size, 1);
-  // No tile is used, and the share of useful work in it is no number.
+  // No tile is used: the share of useful work in it would be 0 / 0.
   if (elements === 0) return memorySeconds(bytes, device);
   const rate = matmulRate(device, format, constants);
   const { halfDepth, packingBandwidth } = profile;

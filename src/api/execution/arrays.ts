@@ -1,7 +1,6 @@
 /**
  * @file Array files: .npy and .pb hold one array, .npz several by name.
  */
-
 import { readFile } from 'node:fs/promises';
 import { isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';

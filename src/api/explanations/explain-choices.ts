@@ -2,7 +2,6 @@
  * @file explain the degrees of a plan of operators: each other combination with the figure that rules it out, and the effect of
  * changes of the cluster. The folder's plan is planned again for it.
  */
-
 import type { MeshDegrees } from '../../search/degrees.js';
 import type { RankedDegrees, Rejected } from '../../search/plan.js';
 import { orInterrupted } from '../options/in-javascript.js';

@@ -2,7 +2,6 @@
  * @file A compiled folder in the form that explanations read: its plan on its model, its pins read again, and, if propagation
  * made the plan, that propagation run again.
  */
-
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../../ir/error.js';

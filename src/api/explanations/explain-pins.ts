@@ -2,7 +2,6 @@
  * @file explain pins: the cost of pinning operators to other placements than those of the plan, and the cost of each existing
  * pin. Every figure is the difference of two plans' step times in the cost model.
  */
-
 import { memoryOf, priceGraph, usableBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
 import { groupBy } from '../../ir/group-by.js';

@@ -2,7 +2,6 @@
  * @file The step configurations that a compiled folder's plan was chosen from, as compile left them or compared again by the
  * price of layers: what ruled the other combinations of degrees out, and the effect of changes of the cluster.
  */
-
 import path from 'node:path';
 import { deviceBytes } from '../../cost-model/predict.js';
 import type { Plan } from '../../strategy/plan.js';

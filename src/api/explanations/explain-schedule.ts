@@ -2,7 +2,6 @@
  * @file explain --schedule: the pipeline of a compiled plan as its price simulates it: when each stage runs which action, and how
  * long it is idle.
  */
-
 import { simulateStages } from '../../cost-model/predict-stages.js';
 import { drawScaled } from '../../schedule/draw.js';
 import type { Action, ScheduleKind } from '../../schedule/schedule.js';

@@ -2,7 +2,6 @@
  * @file `--model FAMILY:key=value,…` for commands that take a file: the generated graph is written as ONNX, its weights as
  * inputs without values, and read back like any other file.
  */
-
 import { createHash } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

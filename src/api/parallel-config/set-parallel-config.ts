@@ -3,7 +3,6 @@
  *
  *     const config = setParallelConfig({ dataParallel: 2, modelParallel: 2, pipelineStage: 1, microBatchNum: 1 });
  */
-
 import { AutoparError } from '../../ir/error.js';
 import { offer } from '../../ir/nearest.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';

@@ -2,7 +2,6 @@
  * @file The printed summary of a plan, when it is chosen (`compile`) and later (`explain DIR`): its price, most expensive
  * operators, communication and memory.
  */
-
 import type { Cluster } from '../../cost-model/cluster.js';
 import { type MemoryOverTime, memoryOverTime } from '../../cost-model/memory-over-time.js';
 import { type StepSpan, stepSpans } from '../../cost-model/step-spans.js';

@@ -2,7 +2,6 @@
  * @file Communication of a rank with its peers: for degrees, the traffic of each kind of parallelism; for a compiled program,
  * the communication of its instructions.
  */
-
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type Cluster, parseCluster } from '../../cost-model/cluster.js';

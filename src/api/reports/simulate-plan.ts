@@ -2,7 +2,6 @@
  * @file simulatePlan: prices a written plan again, from the graphs that plan.json is lowered to. The price equals the one that
  * `compile` printed, to the digit.
  */
-
 import path from 'node:path';
 import type { Plan, PlanPrediction } from '../../strategy/plan.js';
 import { openPlan } from '../models/compiled-model.js';

@@ -2,7 +2,6 @@
  * @file Reshards the weights of a compiled folder for another plan: the existing shards are joined and sharded again, one weight
  * at a time. The model is read only for constants that the source program has in its segments and the target program in files.
  */
-
 import { copyFile, mkdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { weightBytes } from '../../codegen/weights.js';

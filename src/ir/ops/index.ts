@@ -111,6 +111,12 @@ export function operatorRole({ op, domain }: Pick<Operator, 'op' | 'domain'>): O
   return entryOf(op, domain)?.role;
 }
 
+/** Whether an operator converts types; training in 16 bit adds most of these. */
+export function isConversion(operator: Pick<Operator, 'op' | 'domain'>): boolean {
+  const role = operatorRole(operator);
+  return role === 'cast' || role === 'rounding';
+}
+
 /**
  * Whether the sizes of an operator's results depend on its operands' values. Such operators have no entry, since a rule needs
  * sizes: where their operands are constants they are folded, and else they are rewritten or refused.

@@ -8,7 +8,7 @@
 import { type Graph, isBackward, type Node } from '../../ir/graph.js';
 import { appendTo } from '../../ir/group-by.js';
 import { needed } from '../../ir/needed.js';
-import { operatorRole } from '../../ir/ops/index.js';
+import { isConversion } from '../../ir/ops/index.js';
 import { madeOnce } from '../../ir/remembered.js';
 
 /** Operators that stay on one stage. */
@@ -98,12 +98,6 @@ function operatorUnits(forward: readonly Node[]): readonly StageUnit[] {
   }
   units.at(-1)?.operators.push(...waiting);
   return units;
-}
-
-/** Whether an operator converts types; training in 16 bit adds most of these. */
-function isConversion(node: Node): boolean {
-  const role = operatorRole(node);
-  return role === 'cast' || role === 'rounding';
 }
 
 function layerUnits(forward: readonly Node[]): readonly StageUnit[] {

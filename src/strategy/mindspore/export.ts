@@ -11,7 +11,7 @@ import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { PlacedOperator, PlacedPlan } from '../placed-operators.js';
 import { deviceLayout, splitCounts } from './device-matrix.js';
 import type { KeyedStrategy, MindSporeStrategy, NamedLayout, ParameterLayout } from './document.js';
-import { isParameter, strategyKeys } from './keys.js';
+import { isParameter, isRounding, strategyKeys } from './keys.js';
 
 export interface ExportedStrategy {
   readonly document: MindSporeStrategy;
@@ -34,7 +34,7 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
   const keys = strategyKeys(graph);
   // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them; it rounds nothing.
   const forward = placed.operators
-    .filter(({ node }) => node.phase === 'forward' && node.op !== 'Rounding')
+    .filter(({ node }) => node.phase === 'forward' && !isRounding(node))
     .map((operator) => ({ ...operator, operands: operandsInFile(graph, operator) }));
   // As merging the files of the stages gives them.
   const chosen = forward

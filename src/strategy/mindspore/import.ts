@@ -7,6 +7,7 @@
 import { AutoparError } from '../../ir/error.js';
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
+import { isConversion } from '../../ir/ops/index.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
 import { sharedOperators } from '../../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
@@ -17,7 +18,7 @@ import { exactly, pinDocument } from '../pin-document.js';
 import { chunksOf } from './chunks.js';
 import { layoutOfDevices, splitCounts } from './device-matrix.js';
 import { type KeyedStrategy, type MindSporeStrategy, parameterOf, stageDevices } from './document.js';
-import { firstParameters, isCast, strategyKeys } from './keys.js';
+import { firstParameters, strategyKeys } from './keys.js';
 
 export interface ImportedPins {
   readonly pins: AnnotationRecord;
@@ -142,7 +143,7 @@ function readersByParameter(graph: Graph): ReadonlyMap<string, readonly Node[]> 
   const readers = new Map<string, Node[]>();
   const firstParameter = firstParameters(graph);
   for (const node of graph.nodes) {
-    const first = isCast(node) ? null : firstParameter(node);
+    const first = isConversion(node) ? null : firstParameter(node);
     if (first !== null) readers.set(first, [...(readers.get(first) ?? []), node]);
   }
   return readers;

@@ -10,6 +10,7 @@
 import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { makersOf } from '../../ir/makers-and-readers.js';
 import { operatorOf } from '../../ir/operator-of.js';
+import { isConversion, operatorRole } from '../../ir/ops/index.js';
 import { primitiveOf } from './primitives.js';
 
 /** A key per operator, in graph order; no two are equal. */
@@ -42,7 +43,7 @@ export function firstParameters(graph: Graph): (node: Node) => string | null {
   const stored = (name: string | null): string | null => {
     if (isParameter(graph, name)) return name;
     const maker = name === null ? undefined : makers.get(name);
-    return maker && isCast(maker) ? stored(maker.inputs[0] ?? null) : null;
+    return maker && isConversion(maker) ? stored(maker.inputs[0] ?? null) : null;
   };
   return ({ inputs }) => {
     for (const input of inputs) {
@@ -53,9 +54,9 @@ export function firstParameters(graph: Graph): (node: Node) => string | null {
   };
 }
 
-/** Whether an operator casts, or rounds as a cast to 16 bits and back does. */
-export function isCast({ op }: Node): boolean {
-  return op === 'Cast' || op === 'Rounding';
+/** Whether an operator is a rounding that a recipe of 16 bits adds: MindSpore's file has none. */
+export function isRounding(node: Node): boolean {
+  return operatorRole(node) === 'rounding';
 }
 
 function counted(counts: Map<string, number>, primitive: string): number {
