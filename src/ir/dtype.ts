@@ -35,6 +35,21 @@ export function dtypeOfOnnx(number: number): DType | undefined {
   return BY_NUMBER.get(number);
 }
 
+/** ONNX's element types that no operator here takes, by number: for messages. */
+const UNHANDLED: ReadonlyMap<number, string> = new Map([
+  [23, 'float4e2m1'],
+  [24, 'float8e8m0'],
+  [25, 'uint2'],
+  [26, 'int2'],
+  [27, 'float6e2m3'],
+  [28, 'float6e3m2'],
+]);
+
+/** A name for a TensorProto.DataType number, whether autopar handles the type or not. */
+export function elementTypeText(number: number): string {
+  return BY_NUMBER.get(number) ?? UNHANDLED.get(number) ?? `number ${number}`;
+}
+
 /** The ONNX TensorProto.DataType number of a dtype. */
 export function onnxOfDtype(dtype: DType): number {
   return DTYPES[dtype].onnx;

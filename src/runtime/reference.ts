@@ -3,7 +3,8 @@
  */
 import type * as Ort from 'onnxruntime-node';
 import type { ProgramNode } from '../program/program.js';
-import { AutoparError, type ConstantTensor } from '../program/values.js';
+import { AutoparError, type ConstantTensor, type DType, dtypeOfOnnx } from '../program/values.js';
+import { BACKENDS } from './backend.js';
 import { type Complaint, complaintOf, withoutKernel } from './no-kernel.js';
 import { loadOrt, sessionOptions } from './ort.js';
 import { fromOrtTensor, toOrtTensor } from './ort-backend.js';
@@ -46,6 +47,11 @@ export async function openOnnx(model: string | Uint8Array, options: ReferenceOpt
       }),
     ),
   );
+  const untyped = [...session.inputMetadata, ...session.outputMetadata].find((value) => isUntyped(value));
+  if (untyped) {
+    await session.release();
+    throw withoutArray(untyped.name, untyped.isTensor ? untyped.type : 'no tensor', where);
+  }
   return {
     run: (inputs) =>
       attempt(where, options, async () => {
@@ -71,6 +77,25 @@ export async function runOnnx(
   }
 }
 
+/** Whether values of an input or output cannot be passed: 4-bit results abort the process of onnxruntime-node. */
+function isUntyped(value: Ort.InferenceSession.ValueMetadata): boolean {
+  return value.isTensor && value.type !== 'string' && !BACKENDS.cpu.dtypes.has(value.type as DType);
+}
+
+/** What onnxruntime-node says of an input or output of a type that it does not pass: its number. */
+const UNTYPED = /^Unsupported data type: (\d+)$/;
+
+function withoutArray(name: string | null, type: string, where: { readonly file?: string }): AutoparError {
+  const what = name === null ? `an input or output is ${type}` : `'${name}' is ${type}`;
+  return new AutoparError(
+    'unsupported-operator',
+    'backendAbsent',
+    `ONNX Runtime itself cannot run the unsharded model: ${what}, which onnxruntime-node does not pass in or out`,
+    { ...where, ...(name === null ? {} : { tensor: name }) },
+    'export the model with inputs and outputs of another type; planning needs none of it',
+  );
+}
+
 async function attempt<T>(
   where: { readonly file?: string },
   options: ReferenceOptions,
@@ -81,6 +106,8 @@ async function attempt<T>(
   } catch (error) {
     if (error instanceof AutoparError) throw error;
     const reason = error instanceof Error ? error.message : String(error);
+    const untyped = UNTYPED.exec(reason)?.[1];
+    if (untyped) throw withoutArray(null, dtypeOfOnnx(Number(untyped)) ?? `of ONNX's type ${untyped}`, where);
     const absent = complaintOf(reason);
     if (absent !== null)
       throw withoutKernel(

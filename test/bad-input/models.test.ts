@@ -59,7 +59,7 @@ const FILES: Readonly<Record<string, Refusal & { readonly content: ModelProto | 
     content: model(relu.graph ?? {}, 99),
     code: 'opset-too-new',
     exit: 'input',
-    says: /opset 99; autopar knows opsets 1 to 27/,
+    says: /opset 99; autopar knows opsets 1 to 28/,
   },
   'external data outside': {
     content: small([node('Add', ['x', 'w'], ['y'])], {
@@ -133,13 +133,19 @@ const GRAPHS: Readonly<Record<string, Refusal & { readonly content: ModelProto }
     content: small([node('Identity', ['x'], ['y'])], { input: typed(8), output: [value('y', [4])] }),
     code: 'unsupported-input',
     exit: 'input',
-    says: /'x' is not a tensor of numbers/,
+    says: /'x' has the element type string, which autopar does not handle/,
   },
   'an element type that does not exist': {
     content: small([node('Identity', ['x'], ['y'])], { input: typed(99) }),
     code: 'unsupported-input',
     exit: 'input',
-    says: /'x'/,
+    says: /'x' has the element type number 99/,
+  },
+  'an element type of four bits that has no kernel anywhere': {
+    content: small([node('Identity', ['x'], ['y'])], { input: typed(23) }),
+    code: 'unsupported-input',
+    exit: 'input',
+    says: /'x' has the element type float4e2m1/,
   },
   'a cast to strings': {
     content: small([node('Cast', ['x'], ['y'], { to: 8 }, { name: 'c' })]),

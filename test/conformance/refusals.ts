@@ -19,6 +19,7 @@ const CLASSES: Readonly<Record<string, string>> = {
 /** The class of a refusal. */
 export function reasonClass({ code, message }: AutoparError): string {
   if (/\bstrings?\b/.test(message)) return 'string';
+  if (/\belement type\b/.test(message)) return 'element type';
   if (code === 'unsupported-input') return /sequence|optional/.test(message) ? 'sequence or optional' : 'string';
   return CLASSES[code] ?? code;
 }

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { onnxOfDtype } from '../../src/ir/dtype.js';
 import { AutoparError } from '../../src/program/values.js';
 import { loadOrt } from '../../src/runtime/ort.js';
 import { runOnnx } from '../../src/runtime/reference.js';
@@ -62,6 +63,24 @@ test('what ONNX Runtime refuses is said with its words', async (t) => {
   t.deepEqual([missing?.code, missing?.exit], ['reference-failed', 'input']);
   const absent = await t.throwsAsync(runOnnx('/nowhere/model.onnx', {}), { instanceOf: AutoparError });
   t.is(absent?.where.file, '/nowhere/model.onnx');
+});
+
+test('a model is refused whose inputs or outputs cannot be passed', async (t) => {
+  for (const dtype of ['int4', 'uint4', 'bfloat16', 'float8e4m3fn'] as const) {
+    const file = model(
+      {
+        node: [node('Cast', ['x'], ['y'], { to: onnxOfDtype(dtype) })],
+        input: [value('x', [4])],
+        output: [value('y', [4], dtype)],
+      },
+      21,
+    );
+    const error = await t.throwsAsync(runOnnx(await saved(file), { x: float32([0, 1, 2, 3], [4]) }), {
+      instanceOf: AutoparError,
+    });
+    t.deepEqual([error?.code, error?.exit], ['unsupported-operator', 'backendAbsent']);
+    t.regex(error?.message ?? '', new RegExp(`is ${dtype}, which onnxruntime-node does not pass`));
+  }
 });
 
 test('an installation without its native part is told how to be mended', async (t) => {

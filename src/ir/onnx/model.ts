@@ -17,6 +17,8 @@ export interface SourceValue {
   readonly name: string;
   /** Null for a value that is not a tensor (a sequence) or has no type. */
   readonly dtype: DType | null;
+  /** The element type of a tensor that is not of numbers, or of none that autopar handles. */
+  readonly unhandled?: string;
   /** Null where not even the rank is known. */
   readonly shape: readonly SourceDimension[] | null;
 }

@@ -4,7 +4,7 @@
 
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { type DType, dtypeOfOnnx } from '../dtype.js';
+import { type DType, dtypeOfOnnx, elementTypeText } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { CodeOf } from '../error-codes.js';
 import type { NumberType } from '../graph.js';
@@ -40,8 +40,8 @@ import {
 import { constantOfProto, initializerOf, integerOf, type TensorPlace } from './tensors.js';
 
 /** Newest IR version and opsets that are understood; oldest opset whose operators convert. */
-const NEWEST_IR = 13;
-const NEWEST_OPSET = 27;
+const NEWEST_IR = 14;
+const NEWEST_OPSET = 28;
 const OLDEST_OPSET = 1;
 /** protobufjs's error text for messages nested more than 100 deep, the limit of protobuf's own readers. */
 const TOO_DEEP = 'max depth exceeded';
@@ -372,9 +372,12 @@ const NO_NAMES: ReadonlySet<string> = new Set(['', '?', '-1']);
 function sourceValueOf(proto: ValueInfoProto): SourceValue {
   const tensor = proto.type?.tensor_type;
   const dims = tensor?.shape ? (tensor.shape.dim ?? []) : null;
+  const elements = tensor?.elem_type ?? 0;
+  const dtype = numericOf(elements);
   return {
     name: proto.name ?? '',
-    dtype: numericOf(tensor?.elem_type ?? 0),
+    dtype,
+    ...(dtype === null && elements !== 0 ? { unhandled: elementTypeText(elements) } : {}),
     shape:
       dims?.map((dim): SourceDimension => {
         const size = Object.hasOwn(dim, 'dim_value') ? integerOf(dim.dim_value) : null;

@@ -1,5 +1,5 @@
 /**
- * @file ONNX's protobuf messages as one table (IR 3 to 13), decoded and encoded by protobufjs.
+ * @file ONNX's protobuf messages as one table (IR 3 to 14), decoded and encoded by protobufjs.
  *
  * Field names are ONNX's own. Fields the table lacks are kept as raw bytes (`$unknowns`) and written back unchanged.
  */

@@ -2,7 +2,7 @@
  * @file Tensors of a file: from TensorProto's many ways of holding values to plain little-endian bytes, external data
  * included. External data is found by (file, offset, length).
  */
-import { byteLength, type DType, dtypeOfOnnx } from '../dtype.js';
+import { byteLength, type DType, dtypeOfOnnx, elementTypeText } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type ConstantTensor, elementCount, MOST_DIMENSIONS, type TensorType, type WeightSource } from '../graph.js';
 import { constant } from '../ops/constants.js';
@@ -90,7 +90,7 @@ function typeOfProto(proto: TensorProto, file: string): TensorType {
     throw new AutoparError(
       'unsupported-dtype',
       'input',
-      `tensor '${proto.name ?? ''}' has the element type ${dtype ?? `number ${proto.data_type ?? 0}`}, which ` +
+      `tensor '${proto.name ?? ''}' has the element type ${elementTypeText(proto.data_type ?? 0)}, which ` +
         'autopar does not handle',
       { file, tensor: proto.name ?? '' },
       'numeric and boolean tensors are handled',

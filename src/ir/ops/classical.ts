@@ -120,6 +120,34 @@ export const classicalEntries: readonly OperatorEntry[] = [
     note: NOTE,
   }),
   entry({
+    op: 'LinearClassifier',
+    domain: DOMAIN,
+    family: 'contraction',
+    precision: 'full',
+    attributes: { classlabels_ints: 'ints', classlabels_strings: 'strings' },
+    infer: (operator) => {
+      const [rows = 1, width = 1] = ofRank(operator, 0, 2).shape;
+      const labels = integers(operator, 'classlabels_ints');
+      if (!labels) throw mismatch(operator, 'its labels are strings, or absent; integers are handled');
+      const weights = neededIntegers(operator, 'coefficients').length;
+      const scored = weights / width;
+      if (!Number.isInteger(scored) || scored === 0)
+        throw mismatch(operator, `it has ${weights} coefficients for ${width} features`);
+      // One score tells two classes apart, and is given for both.
+      const classes = scored === 1 && labels.length === 2 ? 2 : scored;
+      return [
+        { dtype: 'int64', shape: [rows] },
+        { dtype: 'float32', shape: [rows, classes] },
+      ];
+    },
+    rule: 'n d! -> n, n t!',
+    work: (operator) => ({
+      flops: 2 * (operand(operator, 0).shape[0] ?? 1) * neededIntegers(operator, 'coefficients').length,
+    }),
+    gradient: TABLES,
+    note: NOTE,
+  }),
+  entry({
     op: 'ArrayFeatureExtractor',
     domain: DOMAIN,
     family: 'indexing',

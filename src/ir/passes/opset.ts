@@ -1,6 +1,6 @@
 /**
- * @file Pass `opset`: operators of opsets 1 to 27 in their INTERNAL_OPSET form, as a table from operator to conversion
- * (first-opsets.ts leads from 1 to 7).
+ * @file Pass `opset`: operators of opsets 1 to 28 in their INTERNAL_OPSET form, as a table from operator to conversion
+ * (first-opsets.ts leads from 1 to 7, later-opsets.ts back from 28).
  *
  * Where only an attribute became an input nothing is to be done: a Graph keeps such values as attributes anyway
  * (`constantInputs`), under the names that the old opsets used. The table holds all other changes.
@@ -10,6 +10,7 @@ import { INTERNAL_OPSET } from '../graph.js';
 import type { SourceAttributes, SourceNode } from '../onnx/model.js';
 import { constant } from '../ops/constants.js';
 import { BROADCASTING_OPSET, type Conversion, convertFirstOpsets } from './first-opsets.js';
+import { convertLaterOpsets } from './later-opsets.js';
 import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
 
 /** Softmax and its kin flattened their operand to two dimensions before opset 13. */
@@ -201,7 +202,8 @@ const CONVERSIONS: Readonly<Record<string, readonly Conversion[]>> = {
 
 /** The node at INTERNAL_OPSET: itself, or the nodes that replace it. Types of its operands must be known to `context`. */
 export const convertOpset: Rewrite = (node, context) => {
-  if (node.domain !== '' || node.opset >= INTERNAL_OPSET || node.opset === 0) return null;
+  if (node.domain !== '' || node.opset === INTERNAL_OPSET || node.opset === 0) return null;
+  if (node.opset > INTERNAL_OPSET) return convertLaterOpsets(node, context);
   if (node.opset < BROADCASTING_OPSET) return convertFirstOpsets(node, context);
   const known = Object.hasOwn(CONVERSIONS, node.op) ? CONVERSIONS[node.op] : undefined;
   const conversion = known?.find((item) => node.opset < item.below);

@@ -159,7 +159,7 @@ class ResolveWalk {
   }
 
   private bindInputs(): ResolvedValues['inputs'] {
-    return this.graph.inputs.flatMap(({ name, dtype, shape }) => {
+    return this.graph.inputs.flatMap(({ name, dtype, shape, unhandled }) => {
       if (this.graph.initializers.has(name)) return [];
       const given = this.options.constants[name];
       if (given) {
@@ -170,9 +170,11 @@ class ResolveWalk {
         throw new AutoparError(
           'unsupported-input',
           'input',
-          `input '${name}' is not a tensor of numbers`,
+          unhandled
+            ? `input '${name}' has the element type ${unhandled}, which autopar does not handle`
+            : `input '${name}' is not a tensor of numbers`,
           { file: this.options.file, tensor: name },
-          'sequences, maps and strings are not handled',
+          unhandled ? 'numeric and boolean tensors are handled' : 'sequences and maps are not handled',
         );
       const type = { dtype, shape: boundShape(shape, this.options.dims) ?? [] };
       if (this.options.absent.has(name)) {
@@ -201,7 +203,7 @@ class ResolveWalk {
     this.checkOperands(node);
     const dense = await this.picked.rewrite(node, () => this.sizeDepends(node));
     if (dense) return dense;
-    const current = own && node.opset < INTERNAL_OPSET ? await convertOpset(node, this.context) : null;
+    const current = await convertOpset(node, this.context);
     if (current) return current;
     return (await normalisationOf(node)?.(node, this.context)) ?? this.type(node);
   }

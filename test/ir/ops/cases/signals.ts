@@ -71,6 +71,10 @@ const CLASSICAL: readonly Case[] = [
   ml('Imputer', [f(4, 6)], { imputed_value_floats: [1, 2, 3, 4, 5, 6], replaced_value_float: 0 }),
   ml('Normalizer', [f(4, 6)], { norm: 'L2' }),
   ml('LinearRegressor', [f(4, 2)], { coefficients: [1, 2, 3, 4, 5, 6], intercepts: [1, 2, 3], targets: 3 }),
+  ...[
+    { coefficients: [1, 2, 3, -4, 5, -6], intercepts: [1, 2, 3], classlabels_ints: [4, 7, 9] },
+    { coefficients: [1, -2], intercepts: [0.5], classlabels_ints: [0, 1], post_transform: 'LOGISTIC' },
+  ].map((attributes) => ml('LinearClassifier', [f(4, 2)], attributes, 2)),
   ml('ArrayFeatureExtractor', [f(4, 6), i(6, 1, 3)]),
 ];
 
