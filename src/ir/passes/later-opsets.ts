@@ -12,6 +12,8 @@ import { numberAttribute, type Rewrite, type RewriteContext } from './rewrite.js
 /** By operator; null where its form is the same. */
 const CONVERSIONS: Readonly<Record<string, Rewrite>> = {
   Attention: windowsInMask,
+  CausalConvWithState: asRuntimes,
+  LinearAttention: asRuntimes,
   Mod: floatingRemainder,
   SpaceToDepth: spaceToDepth,
   SwiGLU: swishTimes,
@@ -20,6 +22,11 @@ const CONVERSIONS: Readonly<Record<string, Rewrite>> = {
 /** The node in its form of INTERNAL_OPSET; null where it is the same. */
 export const convertLaterOpsets: Rewrite = (node, context) =>
   (Object.hasOwn(CONVERSIONS, node.op) ? CONVERSIONS[node.op]?.(node, context) : null) ?? null;
+
+/** ONNX took the operator over from ONNX Runtime, without the attributes that only one of its devices knows. */
+function asRuntimes(node: SourceNode): readonly SourceNode[] {
+  return [{ ...node, domain: 'com.microsoft', opset: 1 }];
+}
 
 /**
  * Windows to the left and right of each query become a part of the mask. A query's position counts the keys before its block:

@@ -224,3 +224,34 @@ test('a window counts the keys of a cache, or as many as each sample has', async
     await attended((query, key) => key >= query + 5 - QUERIES - 1 && key < 5),
   );
 });
+
+test("linear attention and its convolution are ONNX Runtime's own operators", async (t) => {
+  const parts = (domain: string) => [
+    node(
+      'LinearAttention',
+      ['q', 'k', 'v', '', 'd', 'b'],
+      ['y', 's'],
+      { q_num_heads: 4, kv_num_heads: 2, update_rule: 'gated_delta' },
+      { domain },
+    ),
+    node('CausalConvWithState', ['x', 'w'], ['z', 'r'], { activation: 'silu' }, { domain }),
+  ];
+  const shapes = { q: [2, 6, 16], k: [2, 6, 8], v: [2, 6, 8], d: [2, 6, 2], b: [2, 6, 2], x: [2, 4, 6], w: [4, 1, 3] };
+  const feeds = Object.fromEntries(Object.entries(shapes).map(([name, shape], at) => [name, noise(shape, at + 1)]));
+  const file = (domain: string, opset: number) =>
+    model(
+      {
+        node: parts(domain),
+        input: Object.entries(shapes).map(([name, shape]) => value(name, shape)),
+        output: [value('y', [2, 6, 16]), value('s', [2, 2, 4, 4]), value('z', [2, 4, 6]), value('r', [2, 4, 2])],
+      },
+      opset,
+    );
+  const own = file('com.microsoft', 21);
+  const expected = await runOnnx(
+    encodeModel({ ...own, opset_import: [...(own.opset_import ?? []), { domain: 'com.microsoft', version: 1 }] }),
+    feeds,
+  );
+  const { graph } = await importModel(await saved(file('', OPSET)));
+  compare(t, await runOnnx(writeOnnx(graph), feeds), expected);
+});
