@@ -32,7 +32,7 @@ const STATIONS: readonly (readonly [station: string, files: RegExp])[] = [
   ['problem', /src\/search\/(mesh-problem|group-graph|edge-costs)\.js/],
   ['elimination', /src\/solver\//],
   ['lowering', /src\/partition\/(partition|lower-)/],
-  ['order', /src\/partition\/(order|defer|place-moves|placed-actions|segments)\.js/],
+  ['order', /src\/partition\/(order|order-phase|ready-nodes|defer|place-moves|placed-actions|segments)\.js/],
   ['walk, memory', /src\/partition\/(stage-walk|rank-memory|occupancy)\.js/],
   ['price', /src\/cost-model\//],
   ['plan.json', /src\/(strategy\/|search\/reshard-texts\.js)/],

@@ -9,7 +9,7 @@ import { passOf } from '../ir/graph.js';
 import { tableRows } from '../ir/table-rows.js';
 import { withoutUndefined } from '../ir/without-undefined.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import type { SecondHalf } from '../partition/order.js';
+import type { SecondHalf } from '../partition/ordered-list.js';
 import type { PlacedInstruction } from '../partition/place-moves.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { inlineValues } from '../partition/segments.js';

@@ -9,7 +9,7 @@
  * the thread that computes: there nothing is hidden.
  */
 import { forHalves, halvesIn } from '../partition/interleave.js';
-import type { OrderedInstruction } from '../partition/order.js';
+import type { OrderedInstruction } from '../partition/ordered-list.js';
 import { orderedLists } from '../partition/place-moves.js';
 import { type ProgramPhase, runsOfList } from '../partition/program-phases.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';

@@ -8,7 +8,7 @@
  * For the computation, halves are separate micro-batches: each has its tensors, and is added to sums in its order. The order
  * of instructions within a half is that of a micro-batch which runs alone.
  */
-import type { OrderedInstruction, SecondHalf } from './order.js';
+import type { OrderedInstruction, SecondHalf } from './ordered-list.js';
 import type { ListRuns } from './program-phases.js';
 import type { Interleave, ShardedGraph } from './sharded-graph.js';
 

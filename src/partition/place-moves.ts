@@ -6,7 +6,8 @@
 import { appendTo } from '../ir/group-by.js';
 import { remembered } from '../ir/remembered.js';
 import { lastForm, otherForm } from './except-last.js';
-import { type OrderedInstruction, type OrderedList, orderLists } from './order.js';
+import { orderLists } from './order.js';
+import type { OrderedInstruction, OrderedList } from './ordered-list.js';
 import { BEGIN, lastList, type ProgramPhase, programPhases } from './program-phases.js';
 import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {

@@ -9,7 +9,7 @@ import { madeOnce } from '../ir/remembered.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
 import { type OccupancyChange, occupancy, occupancyByPart, type PartOccupancy } from './occupancy.js';
-import type { OrderedInstruction } from './order.js';
+import type { OrderedInstruction } from './ordered-list.js';
 import { localBytes } from './partition.js';
 import { type StageAction, unpipelinedActions } from './placed-actions.js';
 import { BEGIN } from './program-phases.js';

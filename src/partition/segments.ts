@@ -8,7 +8,7 @@ import { entryOf } from '../ir/ops/index.js';
 import { structureOf } from '../ir/structure-key.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { changesWhileRunning, occupancy } from './occupancy.js';
-import type { OrderedInstruction, OrderedList } from './order.js';
+import type { OrderedInstruction, OrderedList } from './ordered-list.js';
 import { localBytes } from './partition.js';
 import {
   type ComputeNode,

@@ -6,7 +6,7 @@
 import type { Lifetime } from '../ir/graph.js';
 import { appendTo } from '../ir/group-by.js';
 import { forHalves, halvesIn } from './interleave.js';
-import type { SecondHalf } from './order.js';
+import type { SecondHalf } from './ordered-list.js';
 import { orderedLists, type PlacedInstruction } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
 import { BEGIN, type ListRuns } from './program-phases.js';

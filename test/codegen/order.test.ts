@@ -1,6 +1,8 @@
 import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';
-import { initialTensors, type OrderedInstruction, orderLists } from '../../src/partition/order.js';
+import { orderLists } from '../../src/partition/order.js';
+import { initialTensors } from '../../src/partition/order-phase.js';
+import type { OrderedInstruction } from '../../src/partition/ordered-list.js';
 import { partition } from '../../src/partition/partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import { makeResharder } from '../../src/sharding-propagation/resharding.js';

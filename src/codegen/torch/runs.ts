@@ -5,7 +5,7 @@
  * layer's methods do not refer to its neighbours and equal layers have equal methods. Starts of collectives keep their order.
  */
 import { passOf } from '../../ir/graph.js';
-import type { OrderedInstruction } from '../../partition/order.js';
+import type { OrderedInstruction } from '../../partition/ordered-list.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import type { StageWalk, WalkedInstruction } from '../../partition/stage-walk.js';
 
