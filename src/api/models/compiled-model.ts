@@ -15,7 +15,7 @@ import { PLAN_FILE } from '../requests/plan-path.js';
 import { weightsNeeded } from './absent-weights.js';
 import { dispatchOf } from './dispatch.js';
 import { generatedFile } from './generated.js';
-import { type ImportedModel, importModel } from './import.js';
+import { type ImportedModel, modelReader } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import { trainedModel, withTraining } from './training.js';
 import { importedFor, sharedIn } from './training-form.js';
@@ -93,12 +93,14 @@ export async function importerOf(
 }> {
   const file = model ?? (await modelFileOf(directory, source));
   const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
+  const read = modelReader(file, {
+    dims: source.dims,
+    constants,
+    ...(source.weights ? { weights: source.weights } : {}),
+  });
   const at = (globalBatch: number | null) =>
-    importModel(file, {
-      dims: source.dims,
-      constants,
+    read({
       ...(globalBatch === null ? {} : { globalBatch }),
-      ...(source.weights ? { weights: source.weights } : {}),
       ...dispatchOf(plan.passes),
       ...importedFor(form, sharedIn(plan)),
     });

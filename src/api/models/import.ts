@@ -37,6 +37,7 @@ import { checkStatedOutputs } from '../../ir/passes/stated-outputs.js';
 import { weightInputs } from '../../ir/passes/weight-inputs.js';
 import { attentionInPlainOperators } from '../../ir/passes/write-attention.js';
 import { writeSinks } from '../../ir/passes/write-sinks.js';
+import { madeOnce } from '../../ir/remembered.js';
 import { evaluate } from '../../runtime/evaluate.js';
 import type { PlanPass } from '../../strategy/plan.js';
 import type { PlanSubject } from '../../strategy/plan-of.js';
@@ -95,10 +96,40 @@ export async function importModel(file: string, options: ImportOptions = {}): Pr
   return importSource(await readOnnx(file), options);
 }
 
+/** Options of a model's inputs. */
+type InputOptions = Pick<ImportOptions, 'dims' | 'shapes' | 'constants' | 'weights'>;
+
+/** Imports one model with options that may differ from time to time. @throws AutoparError as `importModel` */
+export type ModelReader = (options: Omit<ImportOptions, keyof InputOptions>) => Promise<ImportedModel>;
+
+/** Imports one file several times, at other batches and for other degrees: it is read and assembled once in each form. */
+export function modelReader(file: string, assembling: InputOptions = {}): ModelReader {
+  const known = new Map<string, Promise<AssembledModel>>();
+  return async (options) => {
+    checkDispatch(options);
+    const { forTraining = false, keepsParameters = false } = options;
+    const all = { ...options, ...assembling };
+    const form = `${forTraining} ${keepsParameters}`;
+    const assembled = madeOnce(known, form, async () => assembleSource(await readOnnx(file), all));
+    return completed(await assembled, all);
+  };
+}
+
 /** The same for a file that has been read. */
 export async function importSource(source: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
-  const constants = options.constants ?? {};
   checkDispatch(options);
+  return completed(await assembleSource(source, options), options);
+}
+
+/** A file as a graph of static shapes, at the batch that it is read at and in its own operators. */
+interface AssembledModel
+  extends Pick<ImportedModel, 'name' | 'notes' | 'file' | 'multiDevice' | 'folded' | 'evidence' | 'dims'> {
+  readonly source: OnnxModel;
+  readonly graph: Graph;
+}
+
+async function assembleSource(source: OnnxModel, options: ImportOptions): Promise<AssembledModel> {
+  const constants = options.constants ?? {};
   checkConstants(source, constants);
   const bound = bindDimensions(source.graph.inputs, options, source.file);
   const model: OnnxModel = { ...source, graph: { ...source.graph, inputs: bound.inputs } };
@@ -139,6 +170,25 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   const named = moduleNames(written, identities, kinds);
   const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
+  return {
+    source,
+    graph: assembled,
+    name,
+    dims: bound.given,
+    notes: [...model.notes, ...resolved.notes, ...remarks],
+    file: model.file,
+    multiDevice: model.multiDevice,
+    folded: foldedAway(model, nodes),
+    evidence: { kinds, identities, reasons: reasonsOf(named, reasons) },
+  };
+}
+
+/** At the wanted batch, with blocks and layers, and in the form that the degrees need. */
+function completed(
+  { source, graph: assembled, notes, ...read }: AssembledModel,
+  options: ImportOptions,
+): ImportedModel {
+  const { evidence, dims } = read;
   const elsewhere = batchElsewhere(assembled, source.graph.inputs);
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   if (elsewhere !== null && resized !== assembled) throw notResized(elsewhere, options.globalBatch ?? 0);
@@ -146,15 +196,15 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   // Dispatch needs experts in the same form.
   const isShared = options.sharesExperts || options.dispatch !== undefined;
   const expanded = isShared ? splitEinsums(expandExperts(attending)) : attending;
-  const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
+  const stacked = isShared || options.stacksExperts ? stackExperts(expanded, evidence.identities) : expanded;
   const summed = isShared ? sumGathered(sumGatheredWeights(stacked)) : stacked;
   const { graph: dispatched, layers } =
     options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
   const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(writeSinks(dispatched)));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
+    ...read,
     graph,
-    name,
     fingerprint: fingerprint(graph),
     passes: passesOf(
       options,
@@ -165,23 +215,14 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
       ],
       layers,
     ),
-    dims: bound.given,
     globalBatch: options.globalBatch ?? null,
     notes: [
-      ...model.notes,
-      ...resolved.notes,
-      ...remarks,
+      ...notes,
       ...(elsewhere === null ? [] : [elsewhere]),
-      ...(resized === assembled
-        ? []
-        : [...reboundNotes(source, bound.given, assembled, resized), ...resizeNotes(graph)]),
+      ...(resized === assembled ? [] : [...reboundNotes(source, dims, assembled, resized), ...resizeNotes(graph)]),
       ...layers.map(dispatchNote),
     ],
-    file: model.file,
     weightsPresent,
-    multiDevice: model.multiDevice,
-    folded: foldedAway(model, nodes),
-    evidence: { kinds, identities, reasons: reasonsOf(named, reasons) },
   };
 }
 

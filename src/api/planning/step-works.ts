@@ -17,7 +17,7 @@ import { writeSinks } from '../../ir/passes/write-sinks.js';
 import { divisors } from '../../search/configurations/space.js';
 import { batchSize } from '../../search/degrees.js';
 import { generatedFile } from '../models/generated.js';
-import { type ImportOptions, importModel } from '../models/import.js';
+import { type ImportOptions, importModel, type ModelReader, modelReader } from '../models/import.js';
 import { importedFor } from '../models/training-form.js';
 import {
   graphOfWork,
@@ -73,6 +73,7 @@ export function workReader(
   if (generated) checkGenerated(source);
   const works = new Map<string, Promise<ReadWork>>();
   const models = new Map<number, Promise<LayersAt>>();
+  let modelReading: Promise<ModelReader> | undefined;
   let ofPrograms: Promise<StoredByPrograms | null> | undefined;
   const modelAt = kept(models, read);
   const reader: WorkReader = (tp, microBatch) =>
@@ -89,9 +90,8 @@ export function workReader(
 
   /** The layers at a batch, for any number of ranks. */
   async function read(batch: number): Promise<LayersAt> {
-    // With a batch of one sample, not all operators show which of their dimensions contain the batch.
-    const file = generated ? { model: await generatedFile(generated.text, Math.max(2, generated.batch)) } : source;
-    const whole = await imported(file, purpose, batch);
+    modelReading ??= readerOf(source, generated);
+    const whole = await imported(await modelReading, purpose, batch);
     const plain = graphOfWork(whole, purpose);
     ofPrograms ??= storedByPrograms(plain, whole, purpose, cluster);
     const graph = { ...plain, stored: await ofPrograms };
@@ -107,11 +107,21 @@ export function isUnbuilt(error: unknown): error is AutoparError {
   return error instanceof AutoparError && UNBUILT.has(error.code);
 }
 
-/** A model file at a batch. */
-async function imported({ model = '', ...importing }: ModelSource, purpose: Purpose, batch: number): Promise<Graph> {
+async function readerOf(
+  { model = '', dims = {}, shapes = {}, constants = {}, weights = [], ...importing }: ModelSource,
+  generated: GeneratedModel | null,
+): Promise<ModelReader> {
+  // With a batch of one sample, not all operators show which of their dimensions contain the batch.
+  if (generated) return modelReader(await generatedFile(generated.text, Math.max(2, generated.batch)));
+  const read = modelReader(model, { dims, shapes, constants, weights });
+  return (options) => read({ ...importing, ...options });
+}
+
+/** A model at a batch. */
+async function imported(read: ModelReader, purpose: Purpose, batch: number): Promise<Graph> {
   // Experts are stacked so that ep can spread them over ranks, whether or not it does in the end.
   const form = importedFor(purpose.kind === 'training' ? {} : undefined, { stacksExperts: true });
-  return (await importModel(model, { ...importing, ...form, globalBatch: batch })).graph;
+  return (await read({ ...form, globalBatch: batch })).graph;
 }
 
 /** The work of a language model's training on one of `tp` ranks. @throws AutoparError where no plan shards it over them */
