@@ -147,3 +147,14 @@ test('compared.json keeps what was compared for explain; without it explain sear
   const sorted = (all: typeof again.verdicts) => all.map((one) => degreesText(one.degrees)).sort();
   t.deepEqual(sorted(again.verdicts), sorted(kept.verdicts));
 });
+
+test('explain reads a folder of recompute from what enters a stage, for which layers have no price of their own', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const compiled = await autopar([...STEP.split(' '), '--recompute', 'stage', '--json'], { cwd: folder });
+  t.is(compiled.code, 0, compiled.stderr);
+  const explained = await autopar(['explain', 'out', '--json'], { cwd: folder });
+  t.is(explained.code, 0, explained.stderr);
+  const [made, read] = [compiled, explained].map(({ stdout }) => JSON.parse(stdout) as { predicted: unknown });
+  t.deepEqual(read?.predicted, made?.predicted);
+});
