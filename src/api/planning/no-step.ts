@@ -40,7 +40,8 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
   const text = given.map(({ axis, degree }) => `${axis} ${degree}`).join(' · ');
   if (devices % product !== 0)
     return `${text}${given.length > 1 ? ` is ${product}, which` : ''} does not divide the ${devices} devices`;
-  if (given.length === 4 && product !== devices) return `${text} is ${product}, not the ${devices} devices`;
+  if ((given.length === 4 || sequence === 1) && product !== devices)
+    return `${text} is ${product}, not the ${devices} devices`;
   if (experts === 1 && ep > 1) return `ep ${ep} shards experts, and the model has none`;
   if (experts % ep !== 0) return `ep ${ep} does not divide the ${experts} experts of the model`;
   if (ep > 1) return `ep ${ep} divides no dp · sp of ${devices} devices${text === '' ? '' : ` with ${text}`}`;
