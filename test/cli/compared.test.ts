@@ -73,6 +73,12 @@ test('a row per combination of degrees: plans as lowered, estimates, bounds; the
     search,
     'fastest | by the estimate sp 8, ZeRO 2, nothing recomputed: 1.98 s, 1 % less, 60 GB; is less simple',
   ]);
+  const fewer = (perNode: number) => {
+    const proposals = { ...COMPARISON.proposals, fewerDevices: { nodes: 1, perNode, stepSeconds: 2 } };
+    return squeezed(comparedLines({ ...COMPARISON, proposals } as PlanComparison, 'out', true, 4)).at(-1);
+  };
+  t.is(fewer(1), 'fewer | by the estimate 1 device takes 2 s per step (1x1)');
+  t.is(fewer(4), 'fewer | by the estimate 4 devices take 2 s per step (1x4)');
   const all = squeezed(comparedLines(COMPARISON, 'out', true, 9));
   t.deepEqual(all.slice(6, 9), [
     'dp 2 · tp 4 | 1.50 times as long',
