@@ -23,6 +23,7 @@ import type { PlanRequest } from '../strategy/request.js';
 import { degreesThatShardNorms, refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
+import { checkRoom } from './check-room.js';
 import {
   chooseDegrees,
   type DegreeChoice,
@@ -152,6 +153,7 @@ const MOST_OPERATORS = 200_000;
  */
 export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions = {}): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
+  checkRoom(cluster, options.memoryBytes);
   const { meshes } = options.pipeline?.layout ?? {};
   const asked = requestedDegrees(options);
   const [pins = {}] = asked;

@@ -164,3 +164,16 @@ test('explain reads a folder of recompute from what enters a stage, for which la
   const [made, read] = [compiled, explained].map(({ stdout }) => JSON.parse(stdout) as { predicted: unknown });
   t.deepEqual(read?.predicted, made?.predicted);
 });
+
+test('devices without room for tensors are refused at once, before steps are searched', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const device = { like: 'a100-sxm-80', memory: '1001MB' };
+  const levels = [{ name: 'node', size: 4 }];
+  writeFileSync(join(folder, 'small.yaml'), JSON.stringify({ version: 1, device, levels }));
+  const line = STEP.replace('1x4:a100-sxm-80', 'small.yaml');
+  const { code, stderr } = await autopar(line.split(' '), { cwd: folder });
+  t.is(code, 4);
+  t.regex(stderr, /error\[nothing-fits\]: a device has 1\.00 GB, and context and communication library take 2\.00 GB/);
+  t.notRegex(stderr, /nothing fits/);
+});

@@ -7,6 +7,7 @@ import { usableBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
+import { checkRoom } from '../../search/check-room.js';
 import { bytesWritten, shareWritten } from '../../search/figures.js';
 import type { PlanOptions } from '../../search/plan.js';
 import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
@@ -49,6 +50,7 @@ export interface ChosenPlan extends Formed {
  */
 export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const { options, training, cluster } = choices;
+  checkRoom(cluster, options.memory);
   const deadline = new Deadline(options.timeLimit, options.signal);
   // An objective may choose one device for a step in micro-batches; without an objective, one device runs the step as it is.
   const { objective = 'time' } = options;
