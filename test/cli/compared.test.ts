@@ -177,3 +177,17 @@ test('devices without room for tensors are refused at once, before steps are sea
   t.regex(stderr, /error\[nothing-fits\]: a device has 1\.00 GB, and context and communication library take 2\.00 GB/);
   t.notRegex(stderr, /nothing fits/);
 });
+
+test('an error that holds under all degrees has no hint about degrees', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  // Only a tp that exceeds the heads leaves a step for a batch of 1.
+  const line = STEP.replace('heads=4', 'heads=1').replace('--global-batch 8', '--global-batch 1 --sp 1 --pp 1');
+  const hinted = async (more: string) => {
+    const { code, stderr } = await autopar([...line.split(' '), ...more.split(' ')], { cwd: folder });
+    t.is(code, 2, stderr);
+    return stderr;
+  };
+  t.notRegex(await hinted('--frozen nothing*'), /--tp/);
+  t.regex(await hinted('--micro-batch 1'), /hint: --tp \d, which spans nodes or exceeds the heads, fits/);
+});

@@ -73,13 +73,20 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   return alone.reworded(`${alone.message}; ${smallest}, ${reason}`, alone.hint);
 }
 
-/** An error with the options that leave no step either. */
+/** Errors that other degrees may fix; an unknown parameter, say, is one under all degrees. */
+const OF_DEGREES: ReadonlySet<string> = new Set([
+  ...['nothing-fits', 'no-combination', 'degrees-do-not-match-devices', 'degree-does-not-fit', 'too-many-stages'],
+  ...['dp-does-not-divide-batch', 'batch-does-not-divide', 'micro-batch', 'micro-batches-uneven', 'bad-schedule'],
+]);
+
+/** An error of degrees with the options that leave no step either. */
 async function withRemedy(
   error: AutoparError,
   unmade: AutoparError | null,
   { options, training, read, cluster }: Choices,
 ): Promise<AutoparError> {
-  const remedy = unmade && (await stepRemedy({ ...asSearched(options, training, read), on: cluster }, unmade));
+  if (!unmade || !OF_DEGREES.has(error.code)) return error;
+  const remedy = await stepRemedy({ ...asSearched(options, training, read), on: cluster }, unmade);
   if (!remedy) return error;
   const hint = [remedy, error.hint].filter((one) => one).join('; else ');
   return error.reworded(error.message, hint);
