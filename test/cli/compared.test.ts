@@ -191,3 +191,13 @@ test('an error that holds under all degrees has no hint about degrees', async (t
   t.notRegex(await hinted('--frozen nothing*'), /--tp/);
   t.regex(await hinted('--micro-batch 1'), /hint: --tp \d, which spans nodes or exceeds the heads, fits/);
 });
+
+test('a part of the cluster is chosen within the memory that --memory gives to tensors', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const line = `${STEP} --objective cost --memory 100MB --json`;
+  const { code, stdout, stderr } = await autopar(line.split(' '), { cwd: folder });
+  t.is(code, 0, stderr + stdout);
+  const { predicted } = JSON.parse(stdout) as { predicted: { peakBytes: readonly number[] } };
+  t.true(Math.max(...predicted.peakBytes) <= 100e6);
+});
