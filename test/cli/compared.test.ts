@@ -189,6 +189,11 @@ test('an error that holds under all degrees has no hint about degrees', async (t
     return stderr;
   };
   t.notRegex(await hinted('--frozen nothing*'), /--tp/);
+  // Norms over a tp that does not divide the sequence are refused, and the hint does not offer them.
+  const odd = line.replace('seq=32', 'seq=31').replace('1x4', '1x3');
+  const refused = await autopar([...odd.split(' '), '--tp-sequence', 'on'], { cwd: folder });
+  t.regex(refused.stderr, /tp 3 does not divide the 31 positions/);
+  t.notRegex(refused.stderr, /--tp 3/);
   t.regex(await hinted('--micro-batch 1'), /hint: --tp \d, which spans nodes or exceeds the heads, fits/);
 });
 

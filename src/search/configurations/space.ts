@@ -111,6 +111,8 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
   if (sp > 1 && facts.sequence === 1) return no(withoutSequence(sp));
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
+  if (decided.tpSequence && tp > 1 && facts.sequence % (sp * tp) !== 0)
+    return no(`norms cannot be sharded over tp ${tp}: sp · tp does not divide the sequence of ${facts.sequence}`);
   if (globalBatch % dp !== 0) return no(`dp ${dp} does not divide the global batch of ${globalBatch}`);
   const sizes = microBatchesOf(globalBatch / dp, options);
   if (sizes.length === 0) return no(undivided(globalBatch / dp, options));
