@@ -35,7 +35,7 @@ import {
 } from './choose-degrees.js';
 import type { Completion } from './completion.js';
 import { batchSize, degreesOf, type MeshDegrees, type Pins } from './degrees.js';
-import { bytesWritten } from './figures.js';
+import { bytesWritten, devicesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
 import { type OperatorFactsOf, operatorFactsOf } from './operator-facts.js';
 import { outsideRemedies } from './outside-remedies.js';
@@ -478,7 +478,7 @@ function nothingFits(
     'or other degrees (--dp, --tp)',
   ];
   return new NothingFits(
-    `no combination of degrees for ${devices} devices is possible: ${reasons}`,
+    `no combination of degrees for ${devicesWritten(devices)} is possible: ${reasons}`,
     [...remedies.filter((remedy) => remedy !== null), `use ${hints.join(', ')}`].join('; else '),
     { rejected, leastBytes, limitBytes: limit },
   );

@@ -69,7 +69,8 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   const { degrees, microBatches, reason } = nearest;
   const steps = others.length === 1 ? 'step' : 'steps';
   const batches = microBatches > 1 ? ` with ${microBatches} micro-batches` : '';
-  const smallest = `the smallest of ${others.length} proposed ${steps}, ${listedDegrees(degrees, [])}${batches}`;
+  const shape = `${listedDegrees(degrees, []) || 'one device'}${batches}`;
+  const smallest = `the smallest of ${others.length} proposed ${steps}, ${shape}`;
   return alone.reworded(`${alone.message}; ${smallest}, ${reason}`, alone.hint);
 }
 

@@ -6,6 +6,7 @@ import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
 import { AutoparError } from '../../ir/error.js';
 import type { DegreesVerdict, FoundConfigurations } from '../../search/configurations/best-configurations.js';
 import type { Combination, Decided, SpaceOptions } from '../../search/configurations/space.js';
+import { devicesWritten } from '../../search/figures.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { listedDegrees } from '../../sharding-propagation/roles.js';
 
@@ -21,7 +22,7 @@ export function impossible(
     first ? 'no-combination' : 'degrees-do-not-match-devices',
     first ? 'noPlan' : 'usage',
     first
-      ? `no combination of degrees for ${devices} devices is possible: ${first.reason}`
+      ? `no combination of degrees for ${devicesWritten(devices)} is possible: ${first.reason}`
       : noDegrees(devices, facts, decided),
     {},
     first
