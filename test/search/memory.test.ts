@@ -262,7 +262,7 @@ slow('where the cheapest plan is too large, the cheapest that fits is found unde
   t.true(dynamic.costNanoseconds >= tight.boundNanoseconds && dynamic.boundNanoseconds <= tight.costNanoseconds);
 });
 
-test('devices whose memory is taken by context and communication library are refused: their limit was a negative number', async (t) => {
+test('devices whose memory context and communication library take are refused: their limit was negative', async (t) => {
   const cluster = parseCluster('1x2:a100-sxm-80', undefined);
   const small = { ...cluster, device: { ...cluster.device, memoryBytes: 1.001e9 } };
   const error = await t.throwsAsync(plan(MLP, small), { instanceOf: AutoparError, code: 'nothing-fits' });
