@@ -30,7 +30,7 @@ import { usageError } from '../ir/error.js';
 import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import { fewestChunks, type ScheduleKind } from '../schedule/schedule.js';
-import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
+import { factsOf, type SpaceOptions, withoutSequence } from '../search/configurations/space.js';
 import { layoutOfStages, readStageLayout } from '../search/pipeline/stage-layout.js';
 import { unitsOfLayers } from '../search/pipeline/units.js';
 import type { TpSequence } from '../sharding-propagation/roles.js';
@@ -427,16 +427,8 @@ function stageLayoutOf(work: ModelWork, configuration: StepConfiguration): strin
 function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration): void {
   const { sequence, experts } = factsOf(work);
   const refuse = (message: string, hint: string) => usageError('degree-does-not-fit', message, hint);
-  if (sp > 1 && sequence === 1) {
-    const around = [...work.first.forward, ...work.last.forward].some(({ kind }) => kind === 'attention');
-    const reason = around
-      ? 'no repeated layer of the model has any: what stands before or behind such layers has no sequence in this estimate'
-      : 'the model has no attention';
-    throw refuse(
-      `sp ${sp} shards the sequence of attention, and ${reason}`,
-      `leave out --sp${around ? ', or compile with it: that prices every operator' : ''}`,
-    );
-  }
+  if (sp > 1 && sequence === 1)
+    throw refuse(withoutSequence(sp), 'leave out --sp, or compile with it: that prices every operator');
   if (sequence % sp !== 0)
     throw refuse(`sp ${sp} does not divide the sequence of ${sequence}`, 'give an sp that divides it');
   if (ep > 1 && experts === 1) throw refuse(`ep ${ep} shards experts, and the model has none`, 'leave out --ep');

@@ -215,8 +215,10 @@ function passedLines({ fastest, first }: ProposalsRecord): readonly string[] {
 function fewerLines({ fewerDevices }: ProposalsRecord): readonly string[] {
   if (!fewerDevices) return [];
   const { nodes, perNode, stepSeconds } = fewerDevices;
+  const devices = nodes * perNode;
+  const take = devices === 1 ? 'takes' : 'take';
   return [
-    `  fewer      by the estimate ${countText(nodes * perNode, 'device')} take ${secondsText(stepSeconds)} per step ` +
+    `  fewer      by the estimate ${countText(devices, 'device')} ${take} ${secondsText(stepSeconds)} per step ` +
       `(${nodes}x${perNode})`,
   ];
 }

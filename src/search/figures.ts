@@ -42,3 +42,8 @@ export function bytesWritten(bytes: number): string {
   const [unit, size] = bytes >= 1e9 ? ['GB', 1e9] : bytes >= 1e6 ? ['MB', 1e6] : ['kB', 1e3];
   return `${(bytes / size).toPrecision(3)} ${unit}`;
 }
+
+/** Such as `8 devices`. */
+export function devicesWritten(devices: number): string {
+  return devices === 1 ? '1 device' : `${devices} devices`;
+}

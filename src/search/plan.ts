@@ -23,6 +23,7 @@ import type { PlanRequest } from '../strategy/request.js';
 import { degreesThatShardNorms, refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
+import { checkRoom } from './check-room.js';
 import {
   chooseDegrees,
   type DegreeChoice,
@@ -34,7 +35,7 @@ import {
 } from './choose-degrees.js';
 import type { Completion } from './completion.js';
 import { batchSize, degreesOf, type MeshDegrees, type Pins } from './degrees.js';
-import { bytesWritten } from './figures.js';
+import { bytesWritten, devicesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
 import { type OperatorFactsOf, operatorFactsOf } from './operator-facts.js';
 import { outsideRemedies } from './outside-remedies.js';
@@ -152,6 +153,7 @@ const MOST_OPERATORS = 200_000;
  */
 export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions = {}): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
+  checkRoom(cluster, options.memoryBytes);
   const { meshes } = options.pipeline?.layout ?? {};
   const asked = requestedDegrees(options);
   const [pins = {}] = asked;
@@ -476,7 +478,7 @@ function nothingFits(
     'or other degrees (--dp, --tp)',
   ];
   return new NothingFits(
-    `no combination of degrees for ${devices} devices is possible: ${reasons}`,
+    `no combination of degrees for ${devicesWritten(devices)} is possible: ${reasons}`,
     [...remedies.filter((remedy) => remedy !== null), `use ${hints.join(', ')}`].join('; else '),
     { rejected, leastBytes, limitBytes: limit },
   );

@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { searchStep } from '../../src/api/planning/search-step.js';
 import { type SimulateOptions, simulate } from '../../src/api/simulate.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { CPU_RANK } from '../../src/cost-model/device.js';
@@ -377,8 +378,14 @@ test('attention outside repeated layers is not called absent where sp is refused
     ),
   );
   const refused = simulate({ model, cluster: '1x4:a100-sxm-80', sp: 2, dp: 2 });
-  const { message } = (await t.throwsAsync(refused)) as AutoparError;
-  t.regex(message, /no repeated layer of the model has any/);
+  const attention = 'sp 2 shards the sequence of attention, and the estimate of the layers has no attention';
+  const { message, hint } = (await t.throwsAsync(refused)) as AutoparError;
+  t.is(message, attention);
+  t.regex(hint ?? '', /or compile with it/);
+  const generate = 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64,dropout=0.1';
+  const dropped = { generate, cluster: '1x4:a100-sxm-80', loss: { kind: 'cross_entropy' }, sp: 2, dp: 2 } as const;
+  t.is(((await t.throwsAsync(simulate(dropped))) as AutoparError).message, attention);
+  await t.throwsAsync(searchStep({ ...dropped, globalBatch: 8 }), { message: new RegExp(attention) });
 });
 
 test('degrees that cut what the model does not have are refused: its figures would be those of another model', async (t) => {
@@ -390,7 +397,7 @@ test('degrees that cut what the model does not have are refused: its figures wou
   const language = 'layers=2,hidden=256,heads=4,seq=100';
   t.is(
     await refused('mlp:layers=2,hidden=64', { sp: 8 }),
-    'degree-does-not-fit: sp 8 shards the sequence of attention, and the model has no attention',
+    'degree-does-not-fit: sp 8 shards the sequence of attention, and the estimate of the layers has no attention',
   );
   t.is(await refused(`gpt:${language}`, { sp: 8 }), 'degree-does-not-fit: sp 8 does not divide the sequence of 100');
   t.is(await refused(`gpt:${language}`, { ep: 2 }), 'degree-does-not-fit: ep 2 shards experts, and the model has none');

@@ -73,6 +73,12 @@ test('a row per combination of degrees: plans as lowered, estimates, bounds; the
     search,
     'fastest | by the estimate sp 8, ZeRO 2, nothing recomputed: 1.98 s, 1 % less, 60 GB; is less simple',
   ]);
+  const fewer = (perNode: number) => {
+    const proposals = { ...COMPARISON.proposals, fewerDevices: { nodes: 1, perNode, stepSeconds: 2 } };
+    return squeezed(comparedLines({ ...COMPARISON, proposals } as PlanComparison, 'out', true, 4)).at(-1);
+  };
+  t.is(fewer(1), 'fewer | by the estimate 1 device takes 2 s per step (1x1)');
+  t.is(fewer(4), 'fewer | by the estimate 4 devices take 2 s per step (1x4)');
   const all = squeezed(comparedLines(COMPARISON, 'out', true, 9));
   t.deepEqual(all.slice(6, 9), [
     'dp 2 · tp 4 | 1.50 times as long',
@@ -146,4 +152,15 @@ test('compared.json keeps what was compared for explain; without it explain sear
   const again = await verdicts();
   const sorted = (all: typeof again.verdicts) => all.map((one) => degreesText(one.degrees)).sort();
   t.deepEqual(sorted(again.verdicts), sorted(kept.verdicts));
+});
+
+test('explain reads a folder of recompute from what enters a stage, for which layers have no price of their own', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const compiled = await autopar([...STEP.split(' '), '--recompute', 'stage', '--json'], { cwd: folder });
+  t.is(compiled.code, 0, compiled.stderr);
+  const explained = await autopar(['explain', 'out', '--json'], { cwd: folder });
+  t.is(explained.code, 0, explained.stderr);
+  const [made, read] = [compiled, explained].map(({ stdout }) => JSON.parse(stdout) as { predicted: unknown });
+  t.deepEqual(read?.predicted, made?.predicted);
 });

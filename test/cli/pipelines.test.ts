@@ -71,6 +71,12 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
     'take another --micro-batches, or a --global-batch that 16 divides',
   ],
   [
+    `${MLP} --global-batch 1 --interleave 2`,
+    2,
+    'error[micro-batch]: --interleave 2 halves each micro-batch, and with 1 micro-batch of a batch of 1 each has 1 sample',
+    'a --global-batch that 2 divides',
+  ],
+  [
     `${MLP} --dp 4 --micro-batches 4 --interleave 2`,
     2,
     'error[micro-batch]: --interleave 2 halves each micro-batch, and with --micro-batches 4 of a batch of 8 on dp 4 ' +

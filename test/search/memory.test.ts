@@ -262,6 +262,19 @@ slow('where the cheapest plan is too large, the cheapest that fits is found unde
   t.true(dynamic.costNanoseconds >= tight.boundNanoseconds && dynamic.boundNanoseconds <= tight.costNanoseconds);
 });
 
+test('devices whose memory context and communication library take are refused: their limit was negative', async (t) => {
+  const cluster = parseCluster('1x2:a100-sxm-80', undefined);
+  const small = { ...cluster, device: { ...cluster.device, memoryBytes: 1.001e9 } };
+  const error = await t.throwsAsync(plan(MLP, small), { instanceOf: AutoparError, code: 'nothing-fits' });
+  t.is(
+    error?.message,
+    'a device has 1.00 GB, and context and communication library take 2.00 GB: nothing is left for tensors',
+  );
+  t.regex(error?.hint ?? '', /--memory/);
+  // The limit of tensors is then the one that was given.
+  await t.notThrowsAsync(plan(MLP, small, { memoryBytes: 1e9 }));
+});
+
 slow('where nothing fits, the least figure and what would help are named', async (t) => {
   const graph = llamaGraph(SMALL_LLAMA);
   const error = await t.throwsAsync(plan(graph, parseCluster('1x2:a100-sxm-80', undefined), { memoryBytes: 100_000 }), {

@@ -3,7 +3,6 @@
  * price of layers: what ruled the other combinations of degrees out, and the effect of changes of the cluster.
  */
 import path from 'node:path';
-import { deviceBytes } from '../../cost-model/predict.js';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { compiledModel } from '../models/compiled-model.js';
@@ -43,11 +42,8 @@ export async function explainProposals(
     const kept = plan.search.timeLimited ? null : await readComparison(directory, plan);
     if (kept?.proposals && !asked.sensitivity) return { plan, comparison: kept, sensitivity: null };
     const on = clusterOf(plan);
-    // The requested limit is for tensors only, and steps are compared by the whole memory of a device.
-    const memory = proposals.memory === undefined ? {} : { memory: deviceBytes(proposals.memory, on) };
     const prepared = await prepareStep({
       ...proposals,
-      ...memory,
       ...(proposals.generate === undefined ? await modelOf(directory, source, plan, asked.model) : {}),
       ...(asked.signal ? { signal: asked.signal } : {}),
       on,

@@ -7,6 +7,7 @@ import { usableBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
+import { checkRoom } from '../../search/check-room.js';
 import { bytesWritten, shareWritten } from '../../search/figures.js';
 import type { PlanOptions } from '../../search/plan.js';
 import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
@@ -49,6 +50,7 @@ export interface ChosenPlan extends Formed {
  */
 export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const { options, training, cluster } = choices;
+  checkRoom(cluster, options.memory);
   const deadline = new Deadline(options.timeLimit, options.signal);
   // An objective may choose one device for a step in micro-batches; without an objective, one device runs the step as it is.
   const { objective = 'time' } = options;
@@ -67,17 +69,25 @@ function withProposals(alone: AutoparError, others: readonly ComparedPlan[]): Au
   const { degrees, microBatches, reason } = nearest;
   const steps = others.length === 1 ? 'step' : 'steps';
   const batches = microBatches > 1 ? ` with ${microBatches} micro-batches` : '';
-  const smallest = `the smallest of ${others.length} proposed ${steps}, ${listedDegrees(degrees, [])}${batches}`;
+  const shape = `${listedDegrees(degrees, []) || 'one device'}${batches}`;
+  const smallest = `the smallest of ${others.length} proposed ${steps}, ${shape}`;
   return alone.reworded(`${alone.message}; ${smallest}, ${reason}`, alone.hint);
 }
 
-/** An error with the options that leave no step either. */
+/** Errors that other degrees may fix; an unknown parameter, say, is one under all degrees. */
+const OF_DEGREES: ReadonlySet<string> = new Set([
+  ...['nothing-fits', 'no-combination', 'degrees-do-not-match-devices', 'degree-does-not-fit', 'too-many-stages'],
+  ...['dp-does-not-divide-batch', 'batch-does-not-divide', 'micro-batch', 'micro-batches-uneven', 'bad-schedule'],
+]);
+
+/** An error of degrees with the options that leave no step either. */
 async function withRemedy(
   error: AutoparError,
   unmade: AutoparError | null,
   { options, training, read, cluster }: Choices,
 ): Promise<AutoparError> {
-  const remedy = unmade && (await stepRemedy({ ...asSearched(options, training, read), on: cluster }, unmade));
+  if (!unmade || !OF_DEGREES.has(error.code)) return error;
+  const remedy = await stepRemedy({ ...asSearched(options, training, read), on: cluster }, unmade);
   if (!remedy) return error;
   const hint = [remedy, error.hint].filter((one) => one).join('; else ');
   return error.reworded(error.message, hint);

@@ -6,6 +6,7 @@ import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
 import { AutoparError } from '../../ir/error.js';
 import type { DegreesVerdict, FoundConfigurations } from '../../search/configurations/best-configurations.js';
 import type { Combination, Decided, SpaceOptions } from '../../search/configurations/space.js';
+import { devicesWritten } from '../../search/figures.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { listedDegrees } from '../../sharding-propagation/roles.js';
 
@@ -21,7 +22,7 @@ export function impossible(
     first ? 'no-combination' : 'degrees-do-not-match-devices',
     first ? 'noPlan' : 'usage',
     first
-      ? `no combination of degrees for ${devices} devices is possible: ${first.reason}`
+      ? `no combination of degrees for ${devicesWritten(devices)} is possible: ${first.reason}`
       : noDegrees(devices, facts, decided),
     {},
     first
@@ -40,7 +41,8 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
   const text = given.map(({ axis, degree }) => `${axis} ${degree}`).join(' · ');
   if (devices % product !== 0)
     return `${text}${given.length > 1 ? ` is ${product}, which` : ''} does not divide the ${devices} devices`;
-  if (given.length === 4 && product !== devices) return `${text} is ${product}, not the ${devices} devices`;
+  if ((given.length === 4 || sequence === 1) && product !== devices)
+    return `${text} is ${product}, not the ${devices} devices`;
   if (experts === 1 && ep > 1) return `ep ${ep} shards experts, and the model has none`;
   if (experts % ep !== 0) return `ep ${ep} does not divide the ${experts} experts of the model`;
   if (ep > 1) return `ep ${ep} divides no dp · sp of ${devices} devices${text === '' ? '' : ` with ${text}`}`;

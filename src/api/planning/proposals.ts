@@ -141,7 +141,7 @@ export function asSearched(
     // A program of inference runs its batch at once.
     microBatches: training ? training.microBatches : 1,
     schedule,
-    recompute: recompute === undefined ? undefined : readRecompute(recompute).kind,
+    recompute: recompute === undefined ? undefined : pricedRecompute(recompute),
     offload: offload === undefined ? undefined : pricedWords(offload),
     loss: training?.loss,
     precision: (training ?? options).precision ?? 'fp32',
@@ -158,6 +158,12 @@ export function asSearched(
 export function storedProposalRequest(asked: StepSearchOptions): ProposalRequest {
   const elsewhere = new Set(['model', 'dims', 'shapes', 'constants', 'weights', 'cluster', 'devices', 'on', 'signal']);
   return Object.fromEntries(Object.entries(asked).filter(([name]) => !elsewhere.has(name)));
+}
+
+/** Layers have no price for recompute from what enters a stage: it takes as long as that from what enters each layer. */
+function pricedRecompute(recompute: string): StepSearchOptions['recompute'] {
+  const { kind } = readRecompute(recompute);
+  return kind === 'stage' ? 'full' : kind;
 }
 
 /** Offload without a price in layers becomes `none`: it is left to the lowered plan. */

@@ -4,6 +4,7 @@
  */
 import { type GeneratedModel, generatedModel } from '../../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../../cost-model/cluster.js';
+import { deviceBytes } from '../../cost-model/predict.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { modelFlops } from '../../cost-model/step/model-flops.js';
 import type { LossOptions } from '../../ir/autodiff/append-loss.js';
@@ -165,7 +166,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
     works,
     read,
     sample,
-    limitBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
+    limitBytes: limitOf(options, cluster),
     preferences: preferencesOf(options, options.memory !== undefined),
     searching: {
       objective: options.objective ?? 'time',
@@ -202,6 +203,12 @@ async function sourcesOf(options: StepSearchOptions, reader?: WorkReader): Promi
 function trainingPurpose(loss: LossOptions, { program, precision }: StepSearchOptions): Purpose {
   const isLow = program && (precision === 'bf16' || precision === 'fp16');
   return { kind: 'training', loss, ...(isLow ? { program: LOW_TYPES[precision] } : {}) };
+}
+
+/** Memory of a device; null for ranks of this machine. A limit for a program is one for its tensors alone. */
+function limitOf({ memory, program }: StepSearchOptions, cluster: Cluster): number | null {
+  if (memory === undefined) return cluster.local ? null : cluster.device.memoryBytes;
+  return program ? deviceBytes(memory, cluster) : memory;
 }
 
 /** Searches a prepared step. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */

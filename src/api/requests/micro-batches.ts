@@ -95,7 +95,8 @@ function dpOf({
 /** The number or size of micro-batches as the user gave it, if it was given. */
 function batchText({ microBatches }: Training, { microBatch }: WantedMicroBatches, count: number): string {
   if (microBatches === count) return `--micro-batches ${count}`;
-  return microBatch === undefined ? `${count} micro-batches` : `--micro-batch ${microBatch}`;
+  if (microBatch !== undefined) return `--micro-batch ${microBatch}`;
+  return count === 1 ? '1 micro-batch' : `${count} micro-batches`;
 }
 
 /** Statistics per shard and sums of gradients depend on the number of ranks: another dp would compute another result. */

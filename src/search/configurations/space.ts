@@ -95,6 +95,11 @@ export function combinations(options: SpaceOptions): readonly Combination[] {
   return found;
 }
 
+/** Attention that layers do not show is that before or behind them, and one with Dropout on its probabilities. */
+export function withoutSequence(sp: number): string {
+  return `sp ${sp} shards the sequence of attention, and the estimate of the layers has no attention`;
+}
+
 function combination(degrees: Degrees, options: SpaceOptions): Combination {
   const { facts, globalBatch, decided, perNode } = options;
   const { pp, dp, sp, tp } = degrees;
@@ -104,7 +109,10 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
     return no(`tp ${tp} exceeds the node of ${perNode} devices; searched only with --tp ${tp}`);
   if (facts.heads !== null && tp > facts.heads && decided.tp === undefined)
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
+  if (sp > 1 && facts.sequence === 1) return no(withoutSequence(sp));
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
+  if (decided.tpSequence && tp > 1 && facts.sequence % (sp * tp) !== 0)
+    return no(`norms cannot be sharded over tp ${tp}: sp · tp does not divide the sequence of ${facts.sequence}`);
   if (globalBatch % dp !== 0) return no(`dp ${dp} does not divide the global batch of ${globalBatch}`);
   const sizes = microBatchesOf(globalBatch / dp, options);
   if (sizes.length === 0) return no(undivided(globalBatch / dp, options));
