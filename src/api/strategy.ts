@@ -31,6 +31,7 @@ import { trainerChoices } from '../strategy/trainers/choices.js';
 import { megatronFlags } from '../strategy/trainers/megatron.js';
 import { torchtitanJob } from '../strategy/trainers/torchtitan.js';
 import { importModel } from './models/import.js';
+import { sharedBy } from './models/training-form.js';
 import {
   checkArguments,
   flag,
@@ -66,7 +67,7 @@ export interface ConvertOptions extends ModelOptions {
   /** Write only this pipeline stage, for MindSpore's forms. */
   readonly stage?: number;
   /** Degrees of the mesh for the pins; by default those of the checkpoint, or the ones that fit it best. */
-  readonly degrees?: { readonly dp?: number; readonly tp?: number };
+  readonly degrees?: { readonly dp?: number; readonly sp?: number; readonly tp?: number };
   /** Number of available devices: a checkpoint for another number is refused. */
   readonly devices?: number;
   /** The configuration of an ONNX model to read, if it has several. */
@@ -81,7 +82,11 @@ const pinning = {
   ...LOCATING,
   from: text,
   stage: integerFrom(0),
-  degrees: optionsOf<NonNullable<ConvertOptions['degrees']>>({ dp: integerFrom(1), tp: integerFrom(1) }),
+  degrees: optionsOf<NonNullable<ConvertOptions['degrees']>>({
+    dp: integerFrom(1),
+    sp: integerFrom(1),
+    tp: integerFrom(1),
+  }),
   devices: integerFrom(1),
   configuration: text,
   pinsOnly: flag,
@@ -307,7 +312,7 @@ async function pinsOf(
   if (plan) {
     checkCheckpoint(plan, plan.model, devices, read.file);
     const { placed } = await placedIn(read, plan, options);
-    return { pins: planPins(placed), notes: [] };
+    return { pins: planPins(placed), notes: plan.sequence?.order === 'zigzag' ? [ZIGZAG] : [] };
   }
   if (read.form === 'onnx') {
     const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
@@ -318,11 +323,12 @@ async function pinsOf(
     });
   }
   if (read.form === 'plan') throw new Error('a plan was read without one');
-  const imported = await namedModel(read.file, options);
-  const mesh = innerMesh(likelyDegrees(read.document, devices, degrees));
+  const likely = likelyDegrees(read.document, devices, degrees);
+  const mesh = innerMesh(likely);
+  const imported = await namedModel(read.file, options, sharedBy(likely));
   const pinsOn = (graph: Graph) => mindSporePins(read.document, graph, { mesh, file: read.file, devices });
   if (namesParameters(read.document, imported.graph)) return pinsOn(imported.graph);
-  const trained = await inTrainingForm(imported, options);
+  const trained = await inTrainingForm(imported, options, sharedBy(likely));
   if (!trained || !namesParameters(read.document, trained)) return pinsOn(imported.graph);
   const { pins, notes } = pinsOn(trained);
   return { pins, notes: [...notes, TRAINED] };
@@ -356,6 +362,8 @@ async function writeDocument(
     ),
   ];
 }
+
+const ZIGZAG = 'the sequence is in zig-zag order, which annotations cannot express: compile them with --sp-method ring';
 
 /** The mesh of the given degrees, or that of the plan to which the annotations belong. */
 function ownMesh(

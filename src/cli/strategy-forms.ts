@@ -89,6 +89,7 @@ interface ImportFlags extends StrategyModelFlags {
   readonly devices?: number;
   readonly dp?: number;
   readonly tp?: number;
+  readonly sp?: number;
   readonly configuration?: string;
   readonly pinsOnly?: boolean;
 }
@@ -102,7 +103,7 @@ export const importCommand: Command<ImportFlags> = {
   options: [
     { flags: '-o, --output <file>', says: 'file to write (default: <stem>.plan.json or <stem>.pins.yaml)' },
     modelOption,
-    ...degreeOptions(['dp', 'tp']),
+    ...degreeOptions(['dp', 'tp', 'sp']),
     {
       flags: '--devices <n>',
       says: 'number of devices; refuse a checkpoint for another number',
@@ -131,10 +132,10 @@ async function runImport(
   flags: ImportFlags,
 ): Promise<ExitKind> {
   const { convertStrategy, holdsPlan } = await import('../api/index.js');
-  const { devices, dp, tp, configuration, pinsOnly } = flags;
+  const { devices, dp, tp, sp, configuration, pinsOnly } = flags;
   const plan = !pinsOnly && (await holdsPlan(from));
   const stem = path.basename(from).replace(/\.\w+$/, '');
-  const degrees = withoutUndefined({ dp, tp });
+  const degrees = withoutUndefined({ dp, tp, sp });
   const options: ConvertOptions = {
     from,
     to: plan ? 'plan' : 'annotations',

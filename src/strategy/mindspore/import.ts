@@ -198,11 +198,16 @@ function parameterPins(
 ): readonly PinRecord[] {
   const asked = splitsByTensor(named);
   const strangers: string[] = [];
+  const spread: string[] = [];
   const pins: PinRecord[] = [];
   for (const [name, stated] of document.parameters) {
     const tensor = parameterIn(graph, name);
     if (tensor === null) {
       strangers.push(name);
+      continue;
+    }
+    if (stated.optimizerShardSize > 1) {
+      spread.push(name);
       continue;
     }
     const layout = layoutOfDevices(stated, fileShape(graph, tensor), mesh);
@@ -222,6 +227,10 @@ function parameterPins(
       notes.push(`parameter ${tensor}: ${cut} cannot shard [${shape}] on this mesh; not pinned`);
     }
   }
+  if (spread.length > 0)
+    notes.push(
+      `at rest, ${spread.length} parameters are in shards of the optimizer, which are not pinned: compile with --zero 3`,
+    );
   if (strangers.length > 0 && pins.length > 0) notes.push(`no parameter for ${listed(strangers)}`);
   return pins;
 }
@@ -266,6 +275,6 @@ function mismatch(file: string, what: string, hint?: string, node?: string): Aut
     'input',
     `the strategy checkpoint ${what}`,
     { file, ...(node === undefined ? {} : { node }) },
-    hint ?? 'give the checkpoint that was made for this model',
+    hint ?? 'give the checkpoint that was made for this model; for one of a plan with --sp, give --sp as well',
   );
 }
