@@ -9,6 +9,7 @@ import { writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { innerMesh } from '../sharding-propagation/roles.js';
+import { meshesOf } from '../strategy/assignment-of.js';
 import { diffDocuments, diffPlans, hasMoves, type StrategyDifference, sameLayers } from '../strategy/diff.js';
 import { checkCheckpoint } from '../strategy/fingerprint.js';
 import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
@@ -312,15 +313,19 @@ async function pinsOf(
   if (plan) {
     checkCheckpoint(plan, plan.model, devices, read.file);
     const { placed } = await placedIn(read, plan, options);
-    return { pins: planPins(placed), notes: plan.sequence?.order === 'zigzag' ? [ZIGZAG] : [] };
+    return { pins: planPins(placed), notes: besidePins(plan) };
   }
   if (read.form === 'onnx') {
-    const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
-    return annotationPins(read.model, graph, {
+    const own = ownMesh(read.plan, configuration, degrees);
+    const sp = own.mesh?.axes.find(({ name }) => name === 'sp')?.size;
+    const named = { ...options, model: options.model ?? read.file };
+    const { graph } = await namedModel(read.file, named, sharedBy(withoutUndefined({ sp })));
+    const { pins, notes } = annotationPins(read.model, graph, {
       file: read.file,
       ...withoutUndefined({ configuration, devices }),
-      ...ownMesh(read.plan, configuration, degrees),
+      ...own,
     });
+    return { pins, notes: read.plan && own.mesh && !degrees ? [...notes, ...besidePins(read.plan)] : notes };
   }
   if (read.form === 'plan') throw new Error('a plan was read without one');
   const likely = likelyDegrees(read.document, devices, degrees);
@@ -363,7 +368,17 @@ async function writeDocument(
   ];
 }
 
-const ZIGZAG = 'the sequence is in zig-zag order, which annotations cannot express: compile them with --sp-method ring';
+/** Options that pins on a plan's axes need beside them, which annotations cannot express. */
+function besidePins({ sequence, meshes }: Plan): readonly string[] {
+  const ring =
+    sequence?.order === 'zigzag'
+      ? ['the sequence is in zig-zag order, which annotations cannot express: compile them with --sp-method ring']
+      : [];
+  if (!meshes) return ring;
+  const sizes = meshes.map((axes) => axes.map(({ axis, size }) => `${axis}${size}`).join(' '));
+  const given = `--meshes "${sizes.join(' | ')}"`;
+  return [...ring, `stages have meshes of their own, which annotations cannot express: compile them with ${given}`];
+}
 
 /** The mesh of the given degrees, or that of the plan to which the annotations belong. */
 function ownMesh(
@@ -374,6 +389,8 @@ function ownMesh(
   if (degrees) return { mesh: innerMesh(degrees) };
   if (!plan || (configuration !== undefined && configuration !== CONFIGURATION)) return {};
   const { mesh } = plan;
+  const meshes = meshesOf(plan);
+  if (meshes) return { mesh: meshes.common };
   return { mesh: makeMesh(mesh.flatMap(({ axis, size }) => (axis === STAGE_AXIS ? [] : [[axis, size] as const]))) };
 }
 

@@ -9,13 +9,12 @@ import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
 import { isConversion } from '../../ir/ops/index.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
-import { sharedOperators } from '../../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
 import { fileShape } from '../../sharding-propagation/file-form.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
+import { stagePlaces } from '../chunks.js';
 import { exactly, pinDocument } from '../pin-document.js';
-import { chunksOf } from './chunks.js';
 import { layoutOfDevices, splitCounts } from './device-matrix.js';
 import { type KeyedStrategy, type MindSporeStrategy, parameterOf, stageDevices } from './document.js';
 import { firstParameters, strategyKeys } from './keys.js';
@@ -99,18 +98,8 @@ function places(
 ): (node: Node) => Pick<PinRecord, 'stage' | 'chunk'> {
   if (stageCount(document) === 1) return () => ({});
   const stages = new Map([...named].map(([node, { stage }]) => [node, stage]));
-  const chunks = hasAllStages(document) ? chunksOf(graph, stages) : null;
-  if (chunks === null || chunks.count === 1) return (node) => withoutUndefined({ stage: stages.get(node) });
-  if (!chunks.areComplete) {
-    notes.push(
-      'the stages of the file do not follow the order of the model, as those of --schedule zbv, and the file holds no ' +
-        'chunks: stages are not pinned; give the schedule, or --stages',
-    );
-    return () => ({});
-  }
-  notes.push(`the stages run ${chunks.count} chunks each in turn, which follow from the order of the model`);
-  const shared = sharedOperators(graph);
-  return (node) => (shared.has(node) ? {} : withoutUndefined({ stage: stages.get(node), chunk: chunks.of.get(node) }));
+  if (!hasAllStages(document)) return (node) => withoutUndefined({ stage: stages.get(node) });
+  return stagePlaces(graph, stages, notes);
 }
 
 function hasAllStages(document: MindSporeStrategy): boolean {
