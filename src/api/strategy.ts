@@ -58,8 +58,6 @@ import {
 } from './strategies/strategy-files.js';
 import { checkNoModel, writeAnnotated } from './strategies/strategy-onnx.js';
 
-export { axesInWords, operatorText } from '../strategy/diff.js';
-
 export interface ConvertOptions extends ModelOptions {
   readonly from: string;
   readonly output: string;

@@ -24,7 +24,8 @@ import {
 } from './options/idle.js';
 import { endedBy, errorInJavaScript } from './options/in-javascript.js';
 import { checkArguments, checkKinds, text } from './options/kinds.js';
-import { IMPORTED, NEEDED, PLANNED, SESSION, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
+import { IMPORTED, PLANNED } from './options/results.js';
+import { NEEDED, SESSION, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
 import type { EmitOptions, Emitted } from './output/emit.js';
 import type { PlannedModel } from './plan.js';
 import type { Plot, PlotOptions } from './plot.js';

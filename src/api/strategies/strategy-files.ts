@@ -142,7 +142,7 @@ function folderNeeded(file: string): AutoparError {
   );
 }
 
-/** Imports the named model as ranks share it, else without changes. @throws AutoparError `model-needed` (usage) if none is named */
+/** Imports the named model as ranks share it. @throws AutoparError `model-needed` (usage) if none is named */
 export async function namedModel(
   file: string,
   { model, dims, shapes, globalBatch }: ModelOptions,
