@@ -75,13 +75,9 @@ async function runExport(
       'give --mindspore FILE, or another of --onnx, --pins, --tp-plan, --megatron and --torchtitan',
     );
   }
-  const { convertStrategy } = await import('../api/index.js');
-  const written: Converted[] = [];
-  for (const target of asked) {
-    const options = { from: plan, ...target, ...modelOptions(flags), ...withoutUndefined({ stage }) };
-    written.push(await convertStrategy(options));
-  }
-  return report(context, 'export', written);
+  const { convertStrategies } = await import('../api/index.js');
+  const common = { from: plan, ...modelOptions(flags), ...withoutUndefined({ stage }) };
+  return report(context, 'export', await convertStrategies(asked.map((target) => ({ ...common, ...target }))));
 }
 
 interface ImportFlags extends StrategyModelFlags {
