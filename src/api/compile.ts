@@ -81,7 +81,8 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       ...importedFor(options.training, sharedBy(degrees)),
     });
   const config = options.config ? optionsOf(options.config, options.devices) : undefined;
-  const withConfigured = (degrees: NestedCompileOptions['degrees']) => ({ ...config?.degrees, ...degrees });
+  const stated = { ...config?.degrees, ...options.annotations?.mesh };
+  const withConfigured = (degrees: NestedCompileOptions['degrees']) => ({ ...stated, ...degrees });
   const read = await readAt(options.globalBatch, withConfigured(options.degrees));
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;

@@ -31,6 +31,8 @@ import { operandsOf } from './explanations/explain-layouts.js';
 import { asServed, servedStages } from './explanations/explain-served.js';
 import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explanations/explain-stages.js';
 import { stagePricesOf } from './explanations/stage-prices.js';
+import { checkArguments, objects, text } from './options/kinds.js';
+import { EXPLAINABLE, PLANNED } from './options/results.js';
 import type { PlannedModel } from './plan.js';
 
 /** A plan in the form that explanations read. */
@@ -114,10 +116,9 @@ export interface TensorExplanation {
 }
 
 /** The result of `plan` in the form that explanations read; `pins` are the pins on its mesh. */
-export function explainablePlan(
-  { imported, cluster, found, pipeline, plan }: PlannedModel,
-  pins: readonly Pin[],
-): Explainable {
+export function explainablePlan(planned: PlannedModel, pins: readonly Pin[]): Explainable {
+  checkArguments('explainablePlan', { planned: [planned, PLANNED], pins: [pins, objects] });
+  const { imported, cluster, found, pipeline, plan } = planned;
   const { assignment, propagation = null } = found;
   const graph = pipeline?.graph ?? imported.graph;
   const stages = pipeline
@@ -159,6 +160,7 @@ function nearestOperator({ nodes }: Graph, tensor: string): Node | undefined {
 
 /** Why a tensor is sharded as it is. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
 export function explainTensor(plan: Explainable, name: string): TensorExplanation {
+  checkArguments('explainTensor', { plan: [plan, EXPLAINABLE], name: [name, text] });
   const { graph, assignment, propagation, pins } = plan;
   // A weight may have its name from the file.
   const tensor = graph.tensors.has(name)

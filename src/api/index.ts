@@ -99,7 +99,6 @@ export {
   annotationsOf,
   type ConfigOptions,
   checkAgainstModel,
-  checkConfig,
   editAnnotations,
   optionsOf,
   type ParallelConfig,
@@ -107,7 +106,6 @@ export {
   type PinRecord,
   readAnnotations,
   readParallelConfig,
-  resolveAnnotations,
   setParallelConfig,
   writeAnnotations,
 } from './requests/annotations.js';
@@ -118,6 +116,7 @@ export type { Target } from './requests/targets.js';
 export type { OutsideBytes, RunReport } from './run.js';
 export type { Simulation } from './simulate.js';
 export type { ModelOptions, StrategyForm } from './strategies/forms.js';
+export { axesInWords, operatorText } from './strategies/plan-texts.js';
 export { type RecutOptions, recut } from './strategies/strategy-weights.js';
 export * from './strategy.js';
 export type { TokenType, TrainReport } from './train.js';

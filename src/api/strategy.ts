@@ -2,13 +2,15 @@
  * @file strategy: converts checkpoints between their forms. autopar's plan.json is complete. MindSpore's protobuf and JSON and
  * ONNX's multi-device annotations hold parts of it; notes list what a form cannot express (docs/checkpoints.md).
  */
+import path from 'node:path';
 import { AutoparError, badOption } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import { withoutUndefined } from '../ir/without-undefined.js';
-import { writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
+import { checkPlace, stableJson, writeFileAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { innerMesh } from '../sharding-propagation/roles.js';
+import { meshesOf } from '../strategy/assignment-of.js';
 import { diffDocuments, diffPlans, hasMoves, type StrategyDifference, sameLayers } from '../strategy/diff.js';
 import { checkCheckpoint } from '../strategy/fingerprint.js';
 import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
@@ -31,11 +33,13 @@ import { trainerChoices } from '../strategy/trainers/choices.js';
 import { megatronFlags } from '../strategy/trainers/megatron.js';
 import { torchtitanJob } from '../strategy/trainers/torchtitan.js';
 import { importModel } from './models/import.js';
+import { sharedBy } from './models/training-form.js';
 import {
   checkArguments,
   flag,
   having,
   integerFrom,
+  objects,
   oneOf,
   options as optionsOf,
   orNull,
@@ -54,9 +58,7 @@ import {
   type StrategyFile,
   trainingOfPlan,
 } from './strategies/strategy-files.js';
-import { checkNoModel, writeAnnotated } from './strategies/strategy-onnx.js';
-
-export { axesInWords, operatorText } from '../strategy/diff.js';
+import { annotatedCopy, checkNoModel } from './strategies/strategy-onnx.js';
 
 export interface ConvertOptions extends ModelOptions {
   readonly from: string;
@@ -66,7 +68,7 @@ export interface ConvertOptions extends ModelOptions {
   /** Write only this pipeline stage, for MindSpore's forms. */
   readonly stage?: number;
   /** Degrees of the mesh for the pins; by default those of the checkpoint, or the ones that fit it best. */
-  readonly degrees?: { readonly dp?: number; readonly tp?: number };
+  readonly degrees?: { readonly dp?: number; readonly sp?: number; readonly tp?: number };
   /** Number of available devices: a checkpoint for another number is refused. */
   readonly devices?: number;
   /** The configuration of an ONNX model to read, if it has several. */
@@ -81,7 +83,11 @@ const pinning = {
   ...LOCATING,
   from: text,
   stage: integerFrom(0),
-  degrees: optionsOf<NonNullable<ConvertOptions['degrees']>>({ dp: integerFrom(1), tp: integerFrom(1) }),
+  degrees: optionsOf<NonNullable<ConvertOptions['degrees']>>({
+    dp: integerFrom(1),
+    sp: integerFrom(1),
+    tp: integerFrom(1),
+  }),
   devices: integerFrom(1),
   configuration: text,
   pinsOnly: flag,
@@ -108,11 +114,36 @@ export interface Converted {
  */
 export async function convertStrategy(options: ConvertOptions): Promise<Converted> {
   checkArguments('convertStrategy', { options: [options, CONVERTING] });
+  return (await prepared(options)).write();
+}
+
+/**
+ * Writes checkpoints in other forms, and nothing where one of them cannot be.
+ * @throws AutoparError as `convertStrategy`; `bad-option` (usage) for two of one file
+ */
+export async function convertStrategies(conversions: readonly ConvertOptions[]): Promise<readonly Converted[]> {
+  checkArguments('convertStrategies', { conversions: [conversions, objects] });
+  for (const options of conversions) checkArguments('convertStrategies', { options: [options, CONVERTING] });
+  const files = conversions.map(({ output }) => path.resolve(output));
+  const twice = files.findIndex((file, index) => files.indexOf(file) < index);
+  if (twice >= 0)
+    throw badOption(`two forms are to be written to ${conversions[twice]?.output}`, 'give each form a file of its own');
+  const all: Awaited<ReturnType<typeof prepared>>[] = [];
+  for (const options of conversions) all.push(await prepared(options));
+  for (const { output } of conversions) await checkPlace(output);
+  const converted: Converted[] = [];
+  for (const { write } of all) converted.push(await write());
+  return converted;
+}
+
+/** A conversion of which all is done but writing the file. */
+async function prepared(options: ConvertOptions): Promise<{ readonly write: () => Promise<Converted> }> {
+  const { output } = options;
   const read = await readStrategy(options.from);
-  const to = options.to ?? formOf(options.output);
-  if (to !== 'onnx') await checkNoModel(options.output);
-  const notes = await write(read, to, options);
-  return { from: read.form, to, output: options.output, notes };
+  const to = options.to ?? formOf(output);
+  if (to !== 'onnx') await checkNoModel(output);
+  const save = await inForm(read, to, options);
+  return { write: async () => ({ from: read.form, to, output, notes: await save() }) };
 }
 
 /** The pins that `convertStrategy` writes as annotations. @throws AutoparError as it does */
@@ -133,7 +164,7 @@ export async function mergeStrategies(files: readonly string[], output: string):
   const merged = mergeStages(stages);
   const to = formOf(output);
   await checkNoModel(output);
-  return { from: 'mindspore', to, output, notes: await writeDocument({ document: merged, notes: [] }, to, output) };
+  return { from: 'mindspore', to, output, notes: await documentIn({ document: merged, notes: [] }, to, output)() };
 }
 
 export interface Compared extends StrategyDifference {
@@ -224,51 +255,52 @@ export async function holdsPlan(file: string): Promise<boolean> {
   return planOfFile(await readStrategy(file)) !== null;
 }
 
-/** Writes `read` as `to`. @returns notes on what the form cannot express */
-async function write(read: StrategyFile, to: StrategyForm, options: ConvertOptions): Promise<readonly string[]> {
+/** Writes a file, and returns notes on what its form cannot express. */
+type Save = () => Promise<readonly string[]>;
+
+function saved(output: string, contents: string | Uint8Array, notes: readonly string[] = []): Save {
+  return async () => {
+    await writeFileAtomic(output, contents);
+    return notes;
+  };
+}
+
+async function inForm(read: StrategyFile, to: StrategyForm, options: ConvertOptions): Promise<Save> {
   if (to === 'annotations') {
     const { pins, notes } = await pinsOf(read, options);
-    await writeAnnotations(pins, read.file, options.output);
-    return notes;
+    return saved(options.output, await annotationsText(pins, read.file, options.output), notes);
   }
   const plan = options.pinsOnly ? null : planOfFile(read);
-  if (plan) return writePlan(read, plan, to, options);
+  if (plan) return planIn(read, plan, to, options);
   if (read.form === 'onnx') throw cannotConvert(read.file, to, 'the model holds no autopar plan');
   if (read.form === 'plan') throw new Error('a plan was read without one');
   if (to === 'mindspore' || to === 'mindspore-json')
-    return writeDocument({ document: read.document, notes: [] }, to, options.output);
+    return documentIn({ document: read.document, notes: [] }, to, options.output);
   throw cannotConvert(read.file, to, 'a MindSpore checkpoint holds only a part of a plan');
 }
 
-async function writePlan(
-  read: StrategyFile,
-  plan: Plan,
-  to: StrategyForm,
-  options: ConvertOptions,
-): Promise<readonly string[]> {
+async function planIn(read: StrategyFile, plan: Plan, to: StrategyForm, options: ConvertOptions): Promise<Save> {
   const { output, devices } = options;
   checkCheckpoint(plan, plan.model, devices, read.file);
-  if (to === 'plan' && read.form === 'plan' && options.model === undefined) {
-    await writeFileAtomic(output, planToJson(plan));
-    return [];
-  }
+  if (to === 'plan' && read.form === 'plan' && options.model === undefined) return saved(output, planToJson(plan));
   if (to === 'megatron' || to === 'torchtitan') {
     const { placed } = await placedIn(read, plan, options);
     const { text, lost } = WRITERS[to](trainerChoices(plan, placed, await trainingOfPlan(read)), titleOf(plan));
-    await writeFileAtomic(output, text);
-    return lost.map((what) => `not transferred: ${what}`);
+    const notes = lost.map((what) => `not transferred: ${what}`);
+    return saved(output, text, notes);
   }
   const { imported, placed } = await placedIn(read, plan, options);
-  if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
-  else if (to === 'tp-plan') {
+  if (to === 'plan') return saved(output, planToJson(plan));
+  if (to === 'tp-plan') {
     const { styles, notes } = tpPlan(placed);
-    await writeJsonAtomic(output, styles);
-    return notes.map((note) => `not expressed: ${note}`);
-  } else if (to === 'onnx') {
-    const notes = await writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
-    return [...notes, ...lostInOnnx(plan, placed.chunks)];
-  } else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
-  return [];
+    const lost = notes.map((note) => `not expressed: ${note}`);
+    return saved(output, stableJson(styles), lost);
+  }
+  if (to === 'onnx') {
+    const save = await annotatedCopy(imported.file, output, plan, placed, await trainingOfPlan(read));
+    return async () => [...(await save()), ...lostInOnnx(plan, placed.chunks)];
+  }
+  return documentIn(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
 }
 
 function lostInOnnx({ sequence }: Plan, chunks: number): readonly string[] {
@@ -307,22 +339,27 @@ async function pinsOf(
   if (plan) {
     checkCheckpoint(plan, plan.model, devices, read.file);
     const { placed } = await placedIn(read, plan, options);
-    return { pins: planPins(placed), notes: [] };
+    return { pins: planPins(placed), notes: besidePins(plan) };
   }
   if (read.form === 'onnx') {
-    const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
-    return annotationPins(read.model, graph, {
+    const own = ownMesh(read.plan, configuration, degrees);
+    const sp = own.mesh?.axes.find(({ name }) => name === 'sp')?.size;
+    const named = { ...options, model: options.model ?? read.file };
+    const { graph } = await namedModel(read.file, named, sharedBy(withoutUndefined({ sp })));
+    const { pins, notes } = annotationPins(read.model, graph, {
       file: read.file,
       ...withoutUndefined({ configuration, devices }),
-      ...ownMesh(read.plan, configuration, degrees),
+      ...own,
     });
+    return { pins, notes: read.plan && own.mesh && !degrees ? [...notes, ...besidePins(read.plan)] : notes };
   }
   if (read.form === 'plan') throw new Error('a plan was read without one');
-  const imported = await namedModel(read.file, options);
-  const mesh = innerMesh(likelyDegrees(read.document, devices, degrees));
+  const likely = likelyDegrees(read.document, devices, degrees);
+  const mesh = innerMesh(likely);
+  const imported = await namedModel(read.file, options, sharedBy(likely));
   const pinsOn = (graph: Graph) => mindSporePins(read.document, graph, { mesh, file: read.file, devices });
   if (namesParameters(read.document, imported.graph)) return pinsOn(imported.graph);
-  const trained = await inTrainingForm(imported, options);
+  const trained = await inTrainingForm(imported, options, sharedBy(likely));
   if (!trained || !namesParameters(read.document, trained)) return pinsOn(imported.graph);
   const { pins, notes } = pinsOn(trained);
   return { pins, notes: [...notes, TRAINED] };
@@ -331,30 +368,35 @@ async function pinsOf(
 const TRAINED =
   "parameters of the checkpoint are those of the model's training step: compile with --train; its loss is not pinned";
 
-async function writeAnnotations(pins: AnnotationRecord, from: string, output: string): Promise<void> {
-  const json = /\.json$/i.test(output);
+async function annotationsText(pins: AnnotationRecord, from: string, output: string): Promise<string> {
   const name = from.split(/[\\/]/).at(-1) ?? from;
-  await writeFileAtomic(output, json ? pinsToJson(pins) : await pinsToYaml(pins, `from ${name}, by autopar strategy`));
+  return /\.json$/i.test(output) ? pinsToJson(pins) : pinsToYaml(pins, `from ${name}, by autopar strategy`);
 }
 
-async function writeDocument(
+function documentIn(
   { document, notes }: Pick<ExportedStrategy, 'document' | 'notes'>,
   to: StrategyForm,
   output: string,
-): Promise<readonly string[]> {
-  if (to === 'mindspore') {
-    await writeFileAtomic(output, encodeStrategy(document));
-    return notes;
-  }
+): Save {
+  if (to === 'mindspore') return saved(output, encodeStrategy(document), notes);
   if (to !== 'mindspore-json') throw cannotConvert(output, to, 'a MindSpore checkpoint holds only a part of a plan');
   const { text, leftOut } = strategyToJson(document);
-  await writeFileAtomic(output, text);
-  return [
-    ...notes,
-    ...leftOut.map(
-      (name) => `parameter ${name} has two axes on one dimension, which MindSpore’s JSON cannot express; it is omitted`,
-    ),
-  ];
+  const lost = leftOut.map(
+    (name) => `parameter ${name} has two axes on one dimension, which MindSpore’s JSON cannot express; it is omitted`,
+  );
+  return saved(output, text, [...notes, ...lost]);
+}
+
+/** Options that pins on a plan's axes need beside them, which annotations cannot express. */
+function besidePins({ sequence, meshes }: Plan): readonly string[] {
+  const ring =
+    sequence?.order === 'zigzag'
+      ? ['the sequence is in zig-zag order, which annotations cannot express: compile them with --sp-method ring']
+      : [];
+  if (!meshes) return ring;
+  const sizes = meshes.map((axes) => axes.map(({ axis, size }) => `${axis}${size}`).join(' '));
+  const given = `--meshes "${sizes.join(' | ')}"`;
+  return [...ring, `stages have meshes of their own, which annotations cannot express: compile them with ${given}`];
 }
 
 /** The mesh of the given degrees, or that of the plan to which the annotations belong. */
@@ -366,6 +408,8 @@ function ownMesh(
   if (degrees) return { mesh: innerMesh(degrees) };
   if (!plan || (configuration !== undefined && configuration !== CONFIGURATION)) return {};
   const { mesh } = plan;
+  const meshes = meshesOf(plan);
+  if (meshes) return { mesh: meshes.common };
   return { mesh: makeMesh(mesh.flatMap(({ axis, size }) => (axis === STAGE_AXIS ? [] : [[axis, size] as const]))) };
 }
 

@@ -8,11 +8,12 @@ import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
 import { withoutUndefined } from '../ir/without-undefined.js';
 import { checkPlace } from '../program/atomic.js';
+import { programFolder } from '../program/reader.js';
 import {
-  openSession,
   type RankResources,
   resourcesOf,
   type SessionOptions,
+  startSession,
   type UnshardedTensors,
 } from '../runtime/session.js';
 import type { PlanTraining } from '../strategy/plan.js';
@@ -170,7 +171,7 @@ async function trainModel(
   const run = async (): Promise<TrainedRun> => {
     const loading = following(signal);
     ends.push(loading.release);
-    const session = await openSession(directory, {
+    const session = await startSession(program, await programFolder(directory), {
       ...running,
       signal: loading.signal,
       onLoaded: (rank, ranks) => onProgress(`rank ${rank} of ${ranks} is ready`),

@@ -22,9 +22,10 @@ import {
   TRAIN_IDLE,
   VERIFY_IDLE,
 } from './options/idle.js';
-import { errorInJavaScript, orInterrupted } from './options/in-javascript.js';
+import { endedBy, errorInJavaScript } from './options/in-javascript.js';
 import { checkArguments, checkKinds, text } from './options/kinds.js';
-import { IMPORTED, NEEDED, PLANNED, SESSION, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
+import { IMPORTED, PLANNED } from './options/results.js';
+import { NEEDED, SESSION, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
 import type { EmitOptions, Emitted } from './output/emit.js';
 import type { PlannedModel } from './plan.js';
 import type { Plot, PlotOptions } from './plot.js';
@@ -179,10 +180,9 @@ export async function checked<Options, Result>(
     const lacking = NEEDED[verb]?.find(lacks);
     if (lacking !== undefined) throw usageError('missing-argument', `${verb}() needs the option ${lacking}`);
     refuseIdle(options, idle);
-    return await run();
+    return await endedBy((options as { readonly signal?: AbortSignal }).signal, verb, run);
   } catch (error) {
-    const { signal } = (options ?? {}) as { readonly signal?: AbortSignal };
-    throw errorInJavaScript(verb, orInterrupted(verb, signal, error));
+    throw errorInJavaScript(verb, error);
   }
 }
 

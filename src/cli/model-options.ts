@@ -5,7 +5,7 @@ import type { ImportOptions } from '../api/index.js';
 import { badOption, FAMILY_NAMES, usageError, withoutUndefined } from '../api/words.js';
 import type { CommandOption } from './command.js';
 import { listText } from './quantity.js';
-import { integerParser, nameAndValue, repeatedValues, sizes } from './values.js';
+import { beforeFile, integerParser, nameAndValue, repeatedValues, sizes } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
 export interface ModelFlags {
@@ -48,7 +48,7 @@ export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--const <name=file.npy>',
     says: 'fix an input to a constant; repeatable',
-    parse: nameAndValue(String, 'mask=mask.npy'),
+    parse: nameAndValue(String, 'mask=mask.npy', beforeFile),
     repeats: true,
   },
   globalBatchOption,

@@ -75,13 +75,9 @@ async function runExport(
       'give --mindspore FILE, or another of --onnx, --pins, --tp-plan, --megatron and --torchtitan',
     );
   }
-  const { convertStrategy } = await import('../api/index.js');
-  const written: Converted[] = [];
-  for (const target of asked) {
-    const options = { from: plan, ...target, ...modelOptions(flags), ...withoutUndefined({ stage }) };
-    written.push(await convertStrategy(options));
-  }
-  return report(context, 'export', written);
+  const { convertStrategies } = await import('../api/index.js');
+  const common = { from: plan, ...modelOptions(flags), ...withoutUndefined({ stage }) };
+  return report(context, 'export', await convertStrategies(asked.map((target) => ({ ...common, ...target }))));
 }
 
 interface ImportFlags extends StrategyModelFlags {
@@ -89,6 +85,7 @@ interface ImportFlags extends StrategyModelFlags {
   readonly devices?: number;
   readonly dp?: number;
   readonly tp?: number;
+  readonly sp?: number;
   readonly configuration?: string;
   readonly pinsOnly?: boolean;
 }
@@ -102,7 +99,7 @@ export const importCommand: Command<ImportFlags> = {
   options: [
     { flags: '-o, --output <file>', says: 'file to write (default: <stem>.plan.json or <stem>.pins.yaml)' },
     modelOption,
-    ...degreeOptions(['dp', 'tp']),
+    ...degreeOptions(['dp', 'tp', 'sp']),
     {
       flags: '--devices <n>',
       says: 'number of devices; refuse a checkpoint for another number',
@@ -131,10 +128,10 @@ async function runImport(
   flags: ImportFlags,
 ): Promise<ExitKind> {
   const { convertStrategy, holdsPlan } = await import('../api/index.js');
-  const { devices, dp, tp, configuration, pinsOnly } = flags;
+  const { devices, dp, tp, sp, configuration, pinsOnly } = flags;
   const plan = !pinsOnly && (await holdsPlan(from));
   const stem = path.basename(from).replace(/\.\w+$/, '');
-  const degrees = withoutUndefined({ dp, tp });
+  const degrees = withoutUndefined({ dp, tp, sp });
   const options: ConvertOptions = {
     from,
     to: plan ? 'plan' : 'annotations',

@@ -1,6 +1,7 @@
 /**
  * @file Option values: text to value, with an error that names the option and says what was expected.
  */
+import { existsSync } from 'node:fs';
 import { type AutoparError, badOption, offer } from '../api/words.js';
 
 const SIZE_FACTORS: Readonly<Record<string, number>> = {
@@ -96,13 +97,24 @@ export function choiceAmong(choices: readonly string[]): Parser<string> {
   };
 }
 
-/** A parser of `NAME=VALUE` that gathers repeated options into one record; `example` is one, for the error. */
+/** The place of the `=` before a file: the last one behind which there is a file, else the first. */
+export function beforeFile(text: string): number {
+  for (let cut = text.lastIndexOf('='); cut > 0; cut = text.lastIndexOf('=', cut - 1))
+    if (existsSync(text.slice(cut + 1))) return cut;
+  return text.indexOf('=');
+}
+
+/**
+ * A parser of `NAME=VALUE` that gathers repeated options into one record; `example` is one, for the error.
+ * @param cutOf the place of the `=` between the two; the last one, for values that have none
+ */
 export function nameAndValue<Value>(
   parse: Parser<Value>,
   example: string,
+  cutOf = (text: string) => text.lastIndexOf('='),
 ): (text: string, name: string, before: unknown) => Readonly<Record<string, Value>> {
   return (text, name, before) => {
-    const cut = text.lastIndexOf('=');
+    const cut = cutOf(text);
     if (cut < 1 || cut === text.length - 1) throw notAValue(name, text, `NAME=VALUE, as in ${name} ${example}`);
     const gathered = (before ?? {}) as Readonly<Record<string, Value>>;
     const key = text.slice(0, cut);

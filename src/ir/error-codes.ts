@@ -254,6 +254,8 @@ export const ERROR_CODES = {
       'segment or weights file of a program is a link', 'put a copy into the folder'],
     'bad-program': ['input', 'program.json is truncated or was edited: a tensor is absent when it is read, or has another ' +
       'type than its reader expects', 'compile again'],
+    'folder-replaced': ['input', 'another process compiled into the folder while its program was loaded',
+      'run the command again'],
     'missing-segment': ['input', 'a segment file is not there', 'compile again'],
     'bad-segment': ['input', 'a segment file cannot be loaded, or has other content than program.json says', 'compile again'],
     'missing-weights': ['input', 'a weights file is not there', 'compile again'],

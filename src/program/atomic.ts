@@ -133,25 +133,43 @@ function inPlace(error: unknown, temporary: string, folder: string): unknown {
 
 /**
  * Puts `temporary` (on the same file system) in the place of `folder`. The old folder steps aside first and is removed
- * last; if the new one cannot take its place, the old one returns.
+ * last; if the new one cannot take its place, the old one returns. Of several processes that replace one folder at the same
+ * time, the last one has its own there.
  */
 async function replaceFolder(temporary: string, folder: string): Promise<void> {
-  const aside = temporaryName(folder, 'old');
   try {
-    const exists = await stat(folder).then(
-      () => true,
-      () => false,
-    );
-    if (exists) await rename(folder, aside);
-    try {
-      await rename(temporary, folder);
-    } catch (error) {
-      if (exists) await rename(aside, folder);
-      throw error;
+    for (let attempt = 1; ; attempt++) {
+      const aside = await stepAside(folder);
+      try {
+        await rename(temporary, folder);
+      } catch (error) {
+        const taken = TAKEN.has((error as NodeJS.ErrnoException).code ?? '');
+        if (aside !== null) await (taken ? rm(aside, { recursive: true, force: true }) : rename(aside, folder));
+        if (!taken || attempt === ATTEMPTS) throw error;
+        continue;
+      }
+      if (aside !== null) await rm(aside, { recursive: true, force: true });
+      return;
     }
-    if (exists) await rm(aside, { recursive: true, force: true });
   } catch (error) {
     throw cannotWrite(error, folder);
+  }
+}
+
+/** Another process put its folder where there was none a moment ago. */
+const TAKEN: ReadonlySet<string> = new Set(['ENOTEMPTY', 'EEXIST']);
+const ATTEMPTS = 20;
+
+/** Renames a folder, and returns its new name; null where there is no folder, or another process was quicker. */
+async function stepAside(folder: string): Promise<string | null> {
+  const aside = temporaryName(folder, 'old');
+  try {
+    await stat(folder);
+    await rename(folder, aside);
+    return aside;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
   }
 }
 

@@ -12,6 +12,7 @@ import { holdsTensor, stageOfRank } from '../program/rank-stage.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import { assembleShards, cutShard, readerOfShard, readShard } from '../program/shards.js';
 import { AutoparError, byteLength, type ConstantTensor, elementCount } from '../program/values.js';
+import { loadWhole } from '../program/whole-folder.js';
 import { BACKENDS, type BackendName } from './backend.js';
 import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
@@ -149,7 +150,11 @@ export async function openSession(dir: string, options: SessionOptions = {}): Pr
 }
 
 /** As `openSession`, for a program that has been read from `folder`. */
-export async function startSession(program: Program, folder: string, options: SessionOptions): Promise<Session> {
+export function startSession(program: Program, folder: string, options: SessionOptions): Promise<Session> {
+  return loadWhole(program, folder, () => loadRanks(program, folder, options));
+}
+
+async function loadRanks(program: Program, folder: string, options: SessionOptions): Promise<Session> {
   if (!options.emulation) checkSupport(program, BACKENDS[options.backend ?? 'cpu']);
   checkRanks(program);
   if (!options.emulation) await checkFiles(folder, program);

@@ -16,7 +16,7 @@ import { AutoparError } from '../ir/error.js';
 import type { Reduction } from '../ir/factor-rule.js';
 import { type Digit, digitsOf, piecesOf } from './digits.js';
 import { type Extent, type Layout, normalise, type PartialAxis, type Piece, paddedSize } from './layout.js';
-import { axesSize, type Mesh, type SubAxis, subAxes } from './mesh.js';
+import { axesSize, type Mesh, type SubAxis, subAxes, subAxesNamed } from './mesh.js';
 import type { FactorAxes } from './strategy.js';
 
 /** How lists of sub-axes are named. */
@@ -314,9 +314,8 @@ class LayoutReader {
 
   private axis(): readonly SubAxis[] {
     const name = this.next('an axis');
-    const axis = this.mesh.axes.find((candidate) => candidate.name === name);
-    if (axis) return axis.subAxes.map((sub) => sub.name);
-    if (subAxes(this.mesh).some((sub) => sub.name === name)) return [name];
+    const found = subAxesNamed(this.mesh, name);
+    if (found.length > 0 || this.mesh.axes.some((axis) => axis.name === name)) return found;
     const known = this.mesh.axes.map((candidate) => `${candidate.name}=${candidate.size}`).join(', ');
     throw this.error(`the mesh (${known}) has no axis '${name}'`);
   }

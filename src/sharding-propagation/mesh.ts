@@ -68,6 +68,13 @@ export function hasSubAxis(mesh: Mesh, name: SubAxis): boolean {
   return mesh.axes.some((axis) => axis.subAxes.some((sub) => sub.name === name));
 }
 
+/** Sub-axes by their name, by that of their axis, or of the axis that stages of unlike meshes share: `rank` for `rank.0`. */
+export function subAxesNamed(mesh: Mesh, name: string): readonly SubAxis[] {
+  const axis = mesh.axes.find((candidate) => candidate.name === name);
+  const found = axis?.subAxes ?? subAxes(mesh).filter((sub) => sub.name === name || sub.name.startsWith(`${name}.`));
+  return found.map((sub) => sub.name);
+}
+
 /** Size of a sub-axis; throws on a name that the mesh lacks. */
 export function subAxisSize(mesh: Mesh, name: SubAxis): number {
   for (const axis of mesh.axes) for (const sub of axis.subAxes) if (sub.name === name) return sub.size;

@@ -121,7 +121,7 @@ export function operatorText(operator: PlanOperator, plan: PlanMeshes): string {
 }
 
 /** A layout or the steps of a resharding for people. Stages with meshes of their own have no common names of axes. */
-export function axesInWords(text: string, { mesh, meshes }: PlanMeshes): string {
+export function axesInPlan(text: string, { mesh, meshes }: PlanMeshes): string {
   return meshes ? text : shownAxes(text, wholeMesh(mesh));
 }
 
@@ -159,7 +159,7 @@ function axesText(names: readonly string[]): string {
 }
 
 /** The fields of a plan that name its axes. */
-type PlanMeshes = Pick<Plan, 'mesh' | 'meshes'>;
+export type PlanMeshes = Pick<Plan, 'mesh' | 'meshes'>;
 
 /** A strategy without its place. */
 function strategyText(operator: PlanOperator, plan: PlanMeshes, { factors, names }: AxesWriter = EXACT): string {

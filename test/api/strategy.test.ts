@@ -368,6 +368,44 @@ test('a MindSpore file of a training step with chunks is imported as pins that g
   t.notRegex(await readFile(at('zbv.yaml'), 'utf8'), /stage:/);
 });
 
+test('a plan with sp or ZeRO 3 comes back from its MindSpore file and from its pins', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
+  const options = { model: GPT, planOnly: true, axes: 'roles', training } as const;
+  // The attention of plans with sp has another form, with its mask as an operand.
+  const cases = {
+    gather: { degrees: { dp: 2, sp: 2 }, again: {}, zigzag: false },
+    ring: { degrees: { sp: 2 }, again: { spMethod: 'ring' }, zigzag: true },
+    zero: { degrees: { dp: 2, tp: 2 }, again: { zero: 3 }, zigzag: false },
+  } as const;
+  for (const [name, { degrees, again, zigzag }] of Object.entries(cases)) {
+    await compile({ ...options, ...again, degrees, output: at(name) });
+    await convertStrategy({ from: at(name), output: at('read.ckpt') });
+    const named = 'sp' in degrees ? { degrees: { sp: 2 } } : {};
+    const read = await convertStrategy({ from: at('read.ckpt'), output: at('read.yaml'), model: GPT, ...named });
+    t.is(
+      read.notes.some((note) => /in shards of the optimizer.*--zero 3$/.test(note)),
+      name === 'zero',
+    );
+    const pinned = await convertStrategy({ from: at(name), output: at('pins.yaml') });
+    t.is(
+      pinned.notes.some((note) => /zig-zag order.*--sp-method ring/.test(note)),
+      zigzag,
+    );
+    for (const file of ['read.yaml', 'pins.yaml']) {
+      const annotations = await readAnnotations(at(file));
+      await compile({ ...options, ...again, annotations, output: at('after'), force: true });
+      const { operators, tensors } = await diffStrategies(at(name), at('after'));
+      t.deepEqual([operators, tensors], [[], []], `${name} from ${file}`);
+    }
+  }
+  // The names of axes say sp.
+  await convertStrategy({ from: at('gather'), output: at('read.json') });
+  await convertStrategy({ from: at('read.json'), output: at('read.yaml'), model: GPT });
+  t.deepEqual((await readAnnotations(at('read.yaml'))).mesh, { dp: 2, sp: 2, tp: 1 });
+});
+
 test('a checkpoint for another model, version or device count is refused', async (t) => {
   const folder = await workFolder(t);
   const at = (name: string) => path.join(folder, name);
@@ -392,6 +430,46 @@ test('a checkpoint for another model, version or device count is refused', async
   t.is((await refused(t, showStrategy(at('newer.onnx')))).code, 'plan-newer');
   t.is((await refused(t, showStrategy(at('absent.ckpt')))).code, 'file-missing');
   t.is((await refused(t, showStrategy(GPT))).code, 'not-annotated');
+});
+
+test('annotations of plans with chunks, sp or meshes of stages are read as pins that give the plan again', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
+  const options = { model: GPT, planOnly: true, axes: 'roles', training: { ...training, microBatches: 2 } } as const;
+  const chunks = { schedule: 'interleaved-1f1b', virtualStages: 2 } as const;
+  const meshes = { meshes: 'tp4 | dp2 tp2', schedule: '1f1b' } as const;
+  const cases = {
+    chunks: { ...chunks, degrees: { pp: 2, dp: 2 }, devices: 4 },
+    sp: { degrees: { sp: 2 }, devices: 2 },
+    meshes: { ...meshes, devices: 8 },
+  } as const;
+  const again = { chunks: {}, sp: {}, meshes };
+  const notes = {
+    chunks: /run 2 chunks each in turn/,
+    sp: /^$/,
+    meshes: /--meshes "dp1 tp4 \| dp2 tp2"$/,
+  };
+  for (const [name, asked] of Object.entries(cases) as [keyof typeof cases, (typeof cases)['chunks']][]) {
+    await compile({ ...options, ...asked, output: at(name) });
+    await convertStrategy({ from: at(name), output: at('model.onnx') });
+    const read = { from: at('model.onnx'), output: at('read.yaml'), pinsOnly: true, model: GPT };
+    const { notes: said } = await convertStrategy(read);
+    t.is(
+      said.some((note) => notes[name].test(note)),
+      name !== 'sp',
+      `${name}: ${said.join('; ')}`,
+    );
+    await convertStrategy({ from: at(name), output: at('pins.yaml') });
+    for (const file of ['read.yaml', 'pins.yaml']) {
+      const annotations = await readAnnotations(at(file));
+      await compile({ ...options, ...again[name], annotations, output: at('after'), force: true });
+      const { operators } = await diffStrategies(at(name), at('after'));
+      // Annotations hold no gradients and no loss.
+      const forward = operators.filter((own) => !/gradient|^loss/.test(own.name));
+      t.deepEqual(file === 'pins.yaml' ? operators : forward, [], `${name} from ${file}`);
+    }
+  }
 });
 
 test('annotations that were changed are read as pins only', async (t) => {

@@ -1,7 +1,7 @@
 /**
  * @file `autopar strategy` as a user types it: what it prints, its JSON, its exit codes.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { autoparLine, workplace } from './autopar.js';
@@ -98,6 +98,18 @@ test('weights are recut, in place or into a folder', async (t) => {
   t.deepEqual(readFileSync(at('other/program/weights/tp.0+tp.1-3.safetensors')), before);
   t.is((await run('strategy convert --weights other one/plan.json -o third')).code, 0);
   t.is((await run('verify third --quiet')).code, 0);
+});
+
+test('an export of several forms writes all of them or none', async (t) => {
+  for (const [line, words] of [
+    ['strategy export dp --mindspore one.ckpt --onnx models/mlp.onnx', 'is the model itself'],
+    ['strategy export dp --mindspore one.ckpt --pins absent/two.yaml', 'its folder does not exist'],
+    ['strategy export dp --mindspore one.json --tp-plan ./one.json', 'two forms are to be written to'],
+  ] as const) {
+    const ended = await run(line);
+    t.true(ended.code !== 0 && ended.stderr.includes(words), `${line}\n${ended.stderr}`);
+    t.false(existsSync(at('one.ckpt')) || existsSync(at('one.json')), line);
+  }
 });
 
 test('what cannot be done is said', async (t) => {

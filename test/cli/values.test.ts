@@ -1,8 +1,11 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import test from 'ava';
 import fc from 'fast-check';
 import { bytesText, countText, numberText, portionText, secondsText, shareText } from '../../src/cli/quantity.js';
 import { tableLines } from '../../src/cli/table.js';
-import { byteSize, choiceAmong, integerParser, nameAndValue, nonNegative } from '../../src/cli/values.js';
+import { beforeFile, byteSize, choiceAmong, integerParser, nameAndValue, nonNegative } from '../../src/cli/values.js';
 import { nearest } from '../../src/ir/nearest.js';
 
 test('sizes in decimal and binary units', (t) => {
@@ -36,6 +39,20 @@ test('choices and repeated names', (t) => {
   t.deepEqual(parse('a=b=3', undefined), { 'a=b': 3 });
   t.throws(() => parse('batch=0', undefined), { message: '--dim batch=0: expected a positive whole number' });
   t.throws(() => parse('batch', undefined), { message: '--dim batch: expected NAME=VALUE, as in --dim batch=8' });
+});
+
+test('a file may have = in its name, and so may what it is for', (t) => {
+  const parse = (text: string) => nameAndValue(String, 'mask=mask.npy', beforeFile)(text, '--const', undefined);
+  const folder = mkdtempSync(path.join(tmpdir(), 'autopar=values-'));
+  const file = path.join(folder, 'lr=1.npy');
+  writeFileSync(file, '');
+  t.deepEqual(parse(`mask=${file}`), { mask: file });
+  t.deepEqual(parse(`a=b=${file}`), { 'a=b': file });
+  // Where there is none, the error is about all that follows the name.
+  t.deepEqual(parse(`mask=${file}.absent`), { mask: `${file}.absent` });
+  t.throws(() => parse('mask='), { message: /expected NAME=VALUE/ });
+  t.throws(() => parse(`=${file}`), { message: /expected NAME=VALUE/ });
+  rmSync(folder, { recursive: true });
 });
 
 test('quantities carry three digits and a unit', (t) => {

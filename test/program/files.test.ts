@@ -55,6 +55,20 @@ test('a folder is replaced whole or not at all', async (t) => {
   await rm(folder, { recursive: true });
 });
 
+test('one of several that replace a folder at the same time is there at the end, and nothing else', async (t) => {
+  const folder = await scratch();
+  const target = path.join(folder, 'out');
+  const names = Array.from({ length: 12 }, (_, index) => `of-${index}`);
+  await Promise.all(
+    names.map((name) => writeFolderAtomic(target, (temporary) => writeFile(path.join(temporary, name), ''))),
+  );
+  t.deepEqual(await readdir(folder), ['out']);
+  const [found, ...others] = await readdir(target);
+  t.true(names.includes(found ?? ''));
+  t.deepEqual(others, []);
+  await rm(folder, { recursive: true });
+});
+
 test('folders are made one by one, by several at once too, and where none can be made that is an error', async (t) => {
   const folder = await scratch();
   const deep = path.join(folder, 'a', 'b', 'c');

@@ -1,10 +1,12 @@
 /**
  * @file Sessions: steps on other inputs, state that is read and written between them, and ends that leave nothing.
  */
-import { rm } from 'node:fs/promises';
+import { renameSync } from 'node:fs';
+import { cp, rm } from 'node:fs/promises';
 import test from 'ava';
+import { readProgram } from '../../src/program/reader.js';
 import { AutoparError } from '../../src/program/values.js';
-import { openSession } from '../../src/runtime/session.js';
+import { openSession, startSession } from '../../src/runtime/session.js';
 import { axis, float32, floats, programOf, stageOf, tensor, tinyMatmul, tinyModel, writeTiny } from './tiny-program.js';
 
 const x = float32([1, -1, 2, 3, -4, 5, 6, 7], [2, 4]);
@@ -171,4 +173,21 @@ test('an error of a callback while ranks load ends them and is the answer', asyn
   };
   await t.throwsAsync(openSession(dir, { onLoaded }), { message: 'mine' });
   await rm(dir, { recursive: true });
+});
+
+test('a program whose folder is replaced while it is loaded is refused, and says to run again', async (t) => {
+  const refusal = { instanceOf: AutoparError, code: 'folder-replaced' };
+  const [state, matmul] = [await tinyState(), await tinyMatmul()];
+  // By another program, before its files are read: they are of that one.
+  await t.throwsAsync(startSession(await readProgram(matmul), state, {}), refusal);
+  // By the same one, perhaps with other weights, when a rank has loaded and another has not.
+  const [copy, aside] = [`${state}-copy`, `${state}-aside`];
+  await cp(state, copy, { recursive: true });
+  const onLoaded = (rank: number) => {
+    if (rank !== 0) return;
+    renameSync(state, aside);
+    renameSync(copy, state);
+  };
+  await t.throwsAsync(openSession(state, { onLoaded }), refusal);
+  await Promise.all([state, aside, matmul].map((folder) => rm(folder, { recursive: true })));
 });

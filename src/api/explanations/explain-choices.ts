@@ -4,7 +4,7 @@
  */
 import type { MeshDegrees } from '../../search/degrees.js';
 import type { RankedDegrees, Rejected } from '../../search/plan.js';
-import { orInterrupted } from '../options/in-javascript.js';
+import { endedBy } from '../options/in-javascript.js';
 import { callback, checkArguments, countOrAll, flag, options, signal as signalKind, text } from '../options/kinds.js';
 import { openReplanning, planAgain } from '../planning/replan.js';
 import { type PlanSensitivity, planSensitivities } from './plan-sensitivity.js';
@@ -42,7 +42,7 @@ const OPTIONS = options<ExplainChoicesOptions>({
 /** @throws AutoparError as `openReplanning` and `planAgain` */
 export async function explainChoices(directory: string, asked: ExplainChoicesOptions): Promise<ExplainedChoices> {
   checkArguments('explainChoices', { directory: [directory, text], asked: [asked, OPTIONS] });
-  try {
+  return endedBy(asked.signal, 'explainChoices', async () => {
     const { top = 1, sensitivity = false, model, signal, onProgress = () => undefined } = asked;
     const replanning = await openReplanning(directory, model);
     onProgress('planning');
@@ -56,7 +56,5 @@ export async function explainChoices(directory: string, asked: ExplainChoicesOpt
       rejected: found.rejected,
       sensitivities: sensitivity ? await planSensitivities(replanning, stepSeconds, signal, onProgress) : [],
     };
-  } catch (error) {
-    throw orInterrupted('explainChoices', asked.signal, error);
-  }
+  });
 }

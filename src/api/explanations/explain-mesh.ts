@@ -5,6 +5,8 @@ import { inBuckets } from '../../partition/buckets.js';
 import { inHalves } from '../../partition/interleave.js';
 import { partition } from '../../partition/partition.js';
 import type { Explainable } from '../explain.js';
+import { checkArguments } from '../options/kinds.js';
+import { EXPLAINABLE } from '../options/results.js';
 import { type AxisUse, axesOfStages, planAxes } from '../reports/mesh-axes.js';
 import { resharderOf } from './stage-prices.js';
 
@@ -13,6 +15,7 @@ import { resharderOf } from './stage-prices.js';
  * they are those of the stage whose ranks send most; of every stage, where stages have meshes of their own.
  */
 export function explainMesh(plan: Explainable): readonly AxisUse[] {
+  checkArguments('explainMesh', { plan: [plan, EXPLAINABLE] });
   const { schedule, stages, stageSchedule } = plan;
   if (!stages || !stageSchedule) {
     const whole = partition(plan.graph, plan.assignment, resharderOf(plan));

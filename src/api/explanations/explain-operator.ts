@@ -12,6 +12,8 @@ import type { Layout } from '../../sharding-propagation/layout.js';
 import type { PinSource } from '../../sharding-propagation/pin.js';
 import { namesOn } from '../../sharding-propagation/stage-meshes.js';
 import { type AxisChain, type Explainable, type ExplainedResharding, unknownName } from '../explain.js';
+import { checkArguments, text } from '../options/kinds.js';
+import { EXPLAINABLE } from '../options/results.js';
 import { sidesUnder } from './explain-layouts.js';
 import { type ExplainedTransfer, placesOfOperator, transfersOf } from './explain-stages.js';
 import {
@@ -54,6 +56,7 @@ export interface OperatorExplanation {
 
 /** Why an operator has its strategy. @throws AutoparError `unknown-node` (usage) with the nearest name */
 export function explainOperator(plan: Explainable, name: string): OperatorExplanation {
+  checkArguments('explainOperator', { plan: [plan, EXPLAINABLE], name: [name, text] });
   const { graph } = plan;
   const node = graph.nodes.find((candidate) => candidate.name === name);
   if (!node) {

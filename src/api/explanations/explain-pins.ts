@@ -24,7 +24,7 @@ import { Deadline } from '../../solver/deadline.js';
 import { exactly } from '../../strategy/pin-document.js';
 import { type PlacedOperator, placePlan } from '../../strategy/placed-operators.js';
 import { factorsOf } from '../../strategy/plan-pins.js';
-import { orInterrupted } from '../options/in-javascript.js';
+import { endedBy } from '../options/in-javascript.js';
 import {
   callback,
   checkArguments,
@@ -94,7 +94,7 @@ const OPTIONS = optionsOf<ExplainPinsOptions>({
 /** Prices of pins of a compiled folder's plan of operators. @throws AutoparError as `openReplanning` */
 export async function explainPins(directory: string, options: ExplainPinsOptions = {}): Promise<PinsExplanation> {
   checkArguments('explainPins', { directory: [directory, text], options: [options, OPTIONS] });
-  try {
+  return endedBy(options.signal, 'explainPins', async () => {
     const replanning = await openReplanning(directory, options.model);
     const { plan, options: given, cluster } = replanning;
     const limit = given.memoryBytes ?? usableBytes(cluster);
@@ -107,9 +107,7 @@ export async function explainPins(directory: string, options: ExplainPinsOptions
       without,
       pins: await droppedPins(replanning, options.signal, options.onProgress ?? (() => undefined)),
     };
-  } catch (error) {
-    throw orInterrupted('explainPins', options.signal, error);
-  }
+  });
 }
 
 async function operatorPrices(

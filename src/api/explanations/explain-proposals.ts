@@ -6,7 +6,7 @@ import path from 'node:path';
 import type { Plan } from '../../strategy/plan.js';
 import { readPlan } from '../../strategy/plan-json.js';
 import { compiledModel } from '../models/compiled-model.js';
-import { orInterrupted } from '../options/in-javascript.js';
+import { endedBy } from '../options/in-javascript.js';
 import { checkArguments, flag, options, signal, text } from '../options/kinds.js';
 import { readComparison } from '../output/comparison-file.js';
 import { readSource } from '../output/folder.js';
@@ -35,7 +35,7 @@ export async function explainProposals(
   asked: { readonly sensitivity: boolean; readonly model?: string; readonly signal?: AbortSignal },
 ): Promise<ExplainedProposals | null> {
   checkArguments('explainProposals', { directory: [directory, text], asked: [asked, OPTIONS] });
-  try {
+  return endedBy(asked.signal, 'explainProposals', async () => {
     const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
     const { proposals } = source.decisions ?? {};
     if (!proposals) return null;
@@ -57,9 +57,7 @@ export async function explainProposals(
         ? { search: proposalsRecord(search), changes: await sensitivities(prepared, search) }
         : null,
     };
-  } catch (error) {
-    throw orInterrupted('explainProposals', asked.signal, error);
-  }
+  });
 }
 
 /** The model file as it was imported. @throws AutoparError `model-changed` if it is another model */

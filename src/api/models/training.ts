@@ -21,6 +21,8 @@ import { findLayers } from '../../ir/passes/find-layers.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
 import { batchSize } from '../../search/degrees.js';
 import type { PlanTraining } from '../../strategy/plan.js';
+import { checkArguments } from '../options/kinds.js';
+import { IMPORTED, TRAINING } from '../options/results.js';
 import { checkTraining, type Training } from '../requests/training-request.js';
 import type { ImportedModel } from './import.js';
 import { type PreparedTraining, trainingForm } from './training-form.js';
@@ -70,6 +72,7 @@ type MicroBatchForm = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
  * also the errors of the training form and of the training graph
  */
 export function withTraining(imported: ImportedModel, training: Training, cut?: MicroBatchForm): ImportedModel {
+  checkArguments('withTraining', { imported: [imported, IMPORTED], training: [training, TRAINING] });
   const { step, form } = trainingGraphOf(imported, training, cut);
   const graph = findLayers(step.graph, form.graph);
   const { loss, optimizer } = training;

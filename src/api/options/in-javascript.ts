@@ -112,12 +112,20 @@ export function errorInJavaScript(verb: string, error: unknown): unknown {
 }
 
 /**
- * What a function throws that `signal` ends: parts of it throw the signal's reason, whatever that is, so that no part that
- * survives a refusal goes on, and callers get an AutoparError `interrupted`. Other errors stay unchanged.
+ * Runs a function that `signal` ends: parts of it throw the signal's reason, whatever that is, so that no part that survives a
+ * refusal goes on, and callers get an AutoparError `interrupted`. Other errors stay unchanged.
  */
-export function orInterrupted(name: string, signal: AbortSignal | undefined, error: unknown): unknown {
-  if (!signal?.aborted || error !== signal.reason || error instanceof AutoparError) return error;
-  return new AutoparError('interrupted', 'interrupted', `${name}() was interrupted by its signal`);
+export async function endedBy<Result>(
+  signal: AbortSignal | undefined,
+  name: string,
+  run: () => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await run();
+  } catch (error) {
+    if (!signal?.aborted || error !== signal.reason || error instanceof AutoparError) throw error;
+    throw new AutoparError('interrupted', 'interrupted', `${name}() was interrupted by its signal`);
+  }
 }
 
 function keyed(value: string, second: (text: string) => string): string {

@@ -84,6 +84,12 @@ export function record(values: OptionKind): OptionKind {
   };
 }
 
+/** A list of objects. */
+export const objects: OptionKind = {
+  expected: 'an array of objects',
+  holds: (value) => Array.isArray(value) && value.every(isObject),
+};
+
 /** An object with options of its own. */
 export function options<Options>(keys: KindsOf<Options>): OptionKind {
   return { ...object, keys };

@@ -28,7 +28,6 @@ import {
   callback,
   either,
   flag,
-  having,
   integerFrom,
   type KindsOf,
   type OptionKind,
@@ -224,10 +223,6 @@ export const TABLES: OptionTables = {
   profile: { output: text, quick: flag, ...watched, measure: callback },
   calibrate: { files: texts, cluster: text, output: text, ...watched },
 };
-
-/** The results of `importModel` and `plan`, which the next verb takes. */
-export const IMPORTED = having(object, 'graph', 'file');
-export const PLANNED = having(object, 'imported', 'plan', 'found');
 
 export const SESSION = options<SessionOptions>({
   ...resources,

@@ -15,7 +15,7 @@ import { valueRanges } from '../execution/labels.js';
 import type { Training } from '../models/training.js';
 import type { PlannedModel } from '../plan.js';
 import type { Target } from '../requests/targets.js';
-import { writeAnnotated } from '../strategies/strategy-onnx.js';
+import { annotatedCopy } from '../strategies/strategy-onnx.js';
 
 /** Writes the target's files into its existing folder; `program` is the folder of the program next to it. */
 type WriteTarget = (folder: string, program: string, signal?: AbortSignal) => Promise<void>;
@@ -48,7 +48,7 @@ const TARGETS: Readonly<Record<Exclude<Target, 'runtime'>, (given: TargetInput) 
     const placed = placedOf(planned);
     const write: WriteTarget = async (folder, beside, signal) => {
       await emitOnnx(folder, models, beside, signal);
-      await writeAnnotated(imported.file, path.join(folder, 'model.onnx'), plan, placed, training);
+      await (await annotatedCopy(imported.file, path.join(folder, 'model.onnx'), plan, placed, training))();
     };
     return { write, notes: [] };
   },

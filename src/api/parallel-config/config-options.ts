@@ -7,6 +7,8 @@ import { partAt } from '../../schedule/parts.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { SpMethod, TpSequence } from '../../sharding-propagation/roles.js';
 import type { GradientReduction } from '../models/gradient-reduction.js';
+import { checkArguments, integerFrom, leftOut } from '../options/kinds.js';
+import { CONFIGURATION } from '../options/results.js';
 import { DEFAULTS } from './config-keys.js';
 import { checkConfig, chunksOf, keyText, pinsDegrees } from './config-rules.js';
 import type {
@@ -75,6 +77,7 @@ export interface ConfigOptions {
  * @throws AutoparError (input) `config-rule`
  */
 export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptions {
+  checkArguments('optionsOf', { config: [config, CONFIGURATION], devices: [devices, leftOut(integerFrom(1))] });
   checkConfig(config, devices);
   const { useParallel, parallelMode, given } = config;
   const alone = !useParallel || parallelMode === 'stand-alone';

@@ -3,6 +3,8 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
+import { checkArguments } from '../options/kinds.js';
+import { CONFIGURATION, GRAPH } from '../options/results.js';
 import { KEY_ROWS } from './config-keys.js';
 import type { ConfigKey, ParallelConfig } from './parallel-config.js';
 import { wordEmbedding } from './word-embedding.js';
@@ -30,6 +32,7 @@ export interface ModelPricing {
  * with the cost.
  */
 export function checkAgainstModel(config: ParallelConfig, graph: Graph, pricing: ModelPricing = {}): readonly string[] {
+  checkArguments('checkAgainstModel', { config: [config, CONFIGURATION], graph: [graph, GRAPH] });
   const { modelParallel } = config;
   const warnings: string[] = [];
   const embedding = wordEmbedding(graph);

@@ -10,6 +10,8 @@ import { tensorOfEntry } from '../../partition/rank-memory.js';
 import { type TensorKind, tensorKinds } from '../../partition/tensor-kinds.js';
 import { inFileOrder } from '../../sharding-propagation/file-form.js';
 import { fileTensors } from '../models/file-tensors.js';
+import { checkArguments, integerFrom, leftOut } from '../options/kinds.js';
+import { CLUSTER, LOWERED } from '../options/results.js';
 import type { LoweredPlan } from '../planning/lower-plan.js';
 
 export type LiveTensorKind = TensorKind | 'communication buffer';
@@ -46,6 +48,11 @@ export function memoryLimit(requested: number | undefined, { local, device }: Cl
 
 /** Per stage; the `most` largest tensors by name, the others summed. */
 export function peakMemory(lowering: LoweredPlan, cluster: Cluster, most?: number): readonly PeakMemory[] {
+  checkArguments('peakMemory', {
+    lowering: [lowering, LOWERED],
+    cluster: [cluster, CLUSTER],
+    most: [most, leftOut(integerFrom(0))],
+  });
   const { lowered, schedule, memory = stagesMemory(lowered, schedule, cluster) } = lowering;
   return lowered.map((stage, index) => ofStage(stage, index, memory[index] as Liveness, most));
 }

@@ -6,28 +6,39 @@ import type { Graph } from '../../ir/graph.js';
 import type { OnnxModel } from '../../ir/onnx/model.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
 import type { AnnotationRecord, Annotations } from '../../sharding-propagation/annotations/annotation.js';
+import {
+  type AnnotationEdit,
+  editAnnotations as edited,
+} from '../../sharding-propagation/annotations/edit-annotations.js';
 import { refuseIdleAxes } from '../../sharding-propagation/annotations/idle-axes.js';
 import { pinsOfModel, stagePinsOfModel } from '../../sharding-propagation/annotations/model-pins.js';
 import { resolveAnnotations } from '../../sharding-propagation/annotations/resolve-annotations.js';
 import { settled } from '../../sharding-propagation/annotations/settle.js';
 import { type Mesh, makeMesh } from '../../sharding-propagation/mesh.js';
 import type { Pin, RecomputePin, StagePin } from '../../sharding-propagation/pin.js';
+import { checkArguments, having, object, objects, options, text } from '../options/kinds.js';
 import { pinsOfConfig } from '../parallel-config/config-pins.js';
 import type { ParallelConfig } from '../parallel-config/parallel-config.js';
 
 export type { AnnotationRecord, Annotations, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
-export {
-  type AnnotationEdit,
-  editAnnotations,
-  writeAnnotations,
-} from '../../sharding-propagation/annotations/edit-annotations.js';
+export { type AnnotationEdit, writeAnnotations } from '../../sharding-propagation/annotations/edit-annotations.js';
 export { annotationsOf, readAnnotations } from '../../sharding-propagation/annotations/read-annotations.js';
-export { resolveAnnotations } from '../../sharding-propagation/annotations/resolve-annotations.js';
 export { type ConfigOptions, optionsOf } from '../parallel-config/config-options.js';
-export { checkAgainstModel, checkConfig } from '../parallel-config/config-rules.js';
+export { checkAgainstModel } from '../parallel-config/config-rules.js';
 export type { ParallelConfig } from '../parallel-config/parallel-config.js';
 export { readParallelConfig } from '../parallel-config/read-config.js';
 export { type ParallelSettings, setParallelConfig } from '../parallel-config/set-parallel-config.js';
+
+const EDIT = having(options<AnnotationEdit>({ pins: objects, mesh: object, remove: objects }), 'pins');
+
+/**
+ * The text of a file with pins added, replaced and removed. Keys of a replaced pin that keep their value keep their comments.
+ * @throws AutoparError (input) where the text is not valid, before or after
+ */
+export async function editAnnotations(content: string, file: string, edit: AnnotationEdit): Promise<string> {
+  checkArguments('editAnnotations', { content: [content, text], file: [file, text], edit: [edit, EDIT] });
+  return edited(content, file, edit);
+}
 
 /** All sources of pins. */
 export interface PinSources {

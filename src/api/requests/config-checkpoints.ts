@@ -27,8 +27,8 @@ export async function loadedPins(
       { ...(config.file === null ? {} : { file: config.file }) },
       'convert the checkpoint to annotations with autopar strategy import, and edit those',
     );
-  const { dataParallel: dp, modelParallel: tp } = config;
-  const pins = await strategyPins({ ...model, from, degrees: { dp, tp } });
+  const { dataParallel: dp, contextParallel: sp, modelParallel: tp } = config;
+  const pins = await strategyPins({ ...model, from, degrees: { dp, sp, tp } });
   return { ...annotationsOf(pins), file: from };
 }
 

@@ -19,7 +19,7 @@ import { readArrays } from '../execution/arrays.js';
 import { dispatchOf } from '../models/dispatch.js';
 import { type ImportedModel, type ImportOptions, importModel } from '../models/import.js';
 import { inPrecision, loweredOfPlan } from '../models/inference-precision.js';
-import { importedFor, sharedIn, trainingForm } from '../models/training-form.js';
+import { importedFor, type Shared, sharedIn, trainingForm } from '../models/training-form.js';
 import { misfit } from '../options/kinds.js';
 import { STORED_TRAINING } from '../options/step-kinds.js';
 import { CONSTANTS_FILE, type ProgramSource, readSource } from '../output/folder.js';
@@ -142,13 +142,14 @@ function folderNeeded(file: string): AutoparError {
   );
 }
 
-/** Imports the named model without changes. @throws AutoparError `model-needed` (usage) if none is named */
+/** Imports the named model as ranks share it. @throws AutoparError `model-needed` (usage) if none is named */
 export async function namedModel(
   file: string,
   { model, dims, shapes, globalBatch }: ModelOptions,
+  shared: Shared = {},
 ): Promise<ImportedModel> {
   if (model === undefined) throw modelNeeded(file);
-  return importModel(model, withoutUndefined({ dims, shapes, globalBatch }));
+  return importModel(model, { ...withoutUndefined({ dims, shapes, globalBatch }), ...shared });
 }
 
 /**
@@ -158,9 +159,10 @@ export async function namedModel(
 export async function inTrainingForm(
   imported: ImportedModel,
   { dims, shapes, globalBatch }: ModelOptions,
+  shared: Shared,
 ): Promise<Graph | null> {
   try {
-    const options = { ...withoutUndefined({ dims, shapes, globalBatch }), ...importedFor({}) };
+    const options = { ...withoutUndefined({ dims, shapes, globalBatch }), ...importedFor({}, shared) };
     return trainingForm(await importModel(imported.file, options), {}).graph;
   } catch (error) {
     if (error instanceof AutoparError) return null;

@@ -14,25 +14,27 @@ import type { PlacedPlan } from '../../strategy/placed-operators.js';
 import type { Plan } from '../../strategy/plan.js';
 
 /**
- * Writes a copy of the model `file` with the plan's annotations to `output`. Weights stay unchanged; data files are copied
- * if `output` is in another folder.
- * @returns notes for the user, one line each
+ * Makes a copy of the model `file` with the plan's annotations. Weights stay unchanged; data files are copied if `output` is in
+ * another folder.
+ * @returns a function that writes it to `output`, and returns notes for the user, one line each
  * @throws AutoparError `same-file` (cannotWrite) if the copy would replace the model; `data-file-differs` (cannotWrite)
  *   if another data file of that name exists
  */
-export async function writeAnnotated(
+export async function annotatedCopy(
   file: string,
   output: string,
   plan: Plan,
   placed: PlacedPlan,
   training?: object,
-): Promise<readonly string[]> {
+): Promise<() => Promise<readonly string[]>> {
   await checkNotSame(file, output, 'annotations');
   const model = decodeModel(await readFile(file));
   const bytes = encodeModel(annotateModel(model, plan, placed, training));
-  const copied = await copyDataFiles(file, output, model.graph ?? {});
-  await writeFileAtomic(output, bytes);
-  return copied.length === 0 ? [] : [`copied ${copied.join(', ')} beside it: these files hold the model's weights`];
+  return async () => {
+    const copied = await copyDataFiles(file, output, model.graph ?? {});
+    await writeFileAtomic(output, bytes);
+    return copied.length === 0 ? [] : [`copied ${copied.join(', ')} beside it: these files hold the model's weights`];
+  };
 }
 
 /** @throws AutoparError `same-file` (cannotWrite) if a file of another form would replace a model */

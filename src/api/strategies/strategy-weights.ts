@@ -16,7 +16,7 @@ import { type ProgramPlace, recutWeights } from '../../program/recut.js';
 import type { Plan } from '../../strategy/plan.js';
 import { planToJson } from '../../strategy/plan-json.js';
 import type { ImportedModel } from '../models/import.js';
-import { orInterrupted } from '../options/in-javascript.js';
+import { endedBy } from '../options/in-javascript.js';
 import { checkArguments, flag, having, options as optionsOf, signal as signalKind, text } from '../options/kinds.js';
 import { CONSTANTS_FILE, checkTarget, type ProgramSource, readCompiled } from '../output/folder.js';
 import { clusterOf, lowerPlan, programOfPlan } from '../planning/lower-plan.js';
@@ -49,7 +49,7 @@ const OPTIONS = having(
  */
 export async function recut(options: RecutOptions): Promise<string> {
   checkArguments('recut', { options: [options, OPTIONS] });
-  try {
+  return endedBy(options.signal, 'recut', async () => {
     const { from, to, signal } = options;
     const source = await readCompiled(from);
     const place: ProgramPlace = { program: source.program, folder: await programFolder(from) };
@@ -81,9 +81,7 @@ export async function recut(options: RecutOptions): Promise<string> {
       await recutWeights(place, program, (file) => path.join(directory, file), constantOf, signal);
     });
     return options.output;
-  } catch (error) {
-    throw orInterrupted('recut', options.signal, error);
-  }
+  });
 }
 
 type ConstantOf = (name: string) => Promise<ConstantTensor | null>;

@@ -34,8 +34,6 @@ export interface GradientRequest {
   readonly seeds: ReadonlyMap<string, string>;
   /** Tensors whose gradients are wanted. */
   readonly wanted: readonly string[];
-  /** The name of the loss in error messages. */
-  readonly loss: string;
   /** Names of constants and of parts of sums begin with it. */
   readonly prefix: string;
   /** Names that are taken around the graph. */
@@ -57,7 +55,6 @@ export interface BlockRequest {
   /** Types of all tensors, those of gradients included. */
   readonly tensors: ReadonlyMap<string, TensorType>;
   readonly weights: ReadonlyMap<string, Weight>;
-  readonly loss: string;
 }
 
 export interface BlockGradient {
@@ -94,7 +91,7 @@ export function gradientOperators({ gradient }: OperatorEntry): Gradient | null 
   if (gradient?.kind !== 'plain') return null;
   return (operator) => {
     const graph = plainGraph(operator, gradient.form(operator));
-    const question = { ...plainFormRequest(operator, graph), loss: operator.name, prefix: '' };
+    const question = { ...plainFormRequest(operator, graph), prefix: '' };
     return gradientsOfPlain(operator, graph, backpropagate(graph, question));
   };
 }
@@ -176,7 +173,7 @@ class Backpropagation {
     const isOfWeights = node.outputs.every((name) => name === null || this.ofWeights.has(name));
     if (!isOfWeights) for (const name of results) if (name !== null) this.ofActivations.add(name);
     const { tensors, weights } = this;
-    const block = question.block?.({ graph, node, wanted, results, tensors, weights, loss: question.loss });
+    const block = question.block?.({ graph, node, wanted, results, tensors, weights });
     if (block) {
       this.adopt(node, block);
       return;
@@ -295,33 +292,28 @@ class Backpropagation {
 
   /** The error for an operator without a gradient on the path from a wanted tensor to the loss. */
   private without(node: Node): AutoparError {
-    const { loss } = this.question;
-    const from = this.wayTo(node);
     const { gradient } = operatorEntry(node);
     const why = gradient?.kind === 'refused' ? ` (${gradient.why})` : '';
     return new AutoparError(
       'no-gradient',
       'input',
-      `node '${node.name}' (${node.op}) has no gradient${why}, and is on the path from ${from.join(' → ')} to the loss '${loss}'`,
+      `node '${node.name}' (${node.op}) has no gradient${why}, and is between '${this.wantedBefore(node)}' and the loss`,
       { node: node.name },
       'freeze the parameters before it (--frozen), or export the model without it',
     );
   }
 
-  /** A path from a wanted tensor to a node, as names of tensors. */
-  private wayTo(node: Node): readonly string[] {
+  /** A wanted tensor, such as a weight, that a node depends on. */
+  private wantedBefore(node: Node): string {
     const makers = makersOf(this.graph.nodes);
-    const way: string[] = [node.name];
     const wanted = new Set(this.question.wanted);
     const moved = movingTensors(this.graph, this.question.wanted);
     for (let current: Node | undefined = node; current; ) {
       const next: string | null | undefined = current.inputs.find((name) => name !== null && moved.has(name));
-      if (!next) break;
-      way.unshift(next);
-      if (wanted.has(next)) break;
+      if (!next || wanted.has(next)) return next ?? node.name;
       current = makers.get(next);
     }
-    return way;
+    return node.name;
   }
 }
 

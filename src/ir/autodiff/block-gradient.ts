@@ -25,7 +25,7 @@ import { type Pieces, rowsGradient, type SavedRows, savedRows, sinkGradient, wit
  * that do not nest, these operators are returned instead of one node.
  */
 export function blockGradient(request: BlockRequest): BlockGradient | null {
-  const { node, loss, results, wanted } = request;
+  const { node, results, wanted } = request;
   const entry = operatorEntry(node);
   const kind = entry.block;
   if (!kind || (node.body === null && !isDifferentiable(entry))) return null;
@@ -40,7 +40,6 @@ export function blockGradient(request: BlockRequest): BlockGradient | null {
       inner.outputs.flatMap((output, index) => (results[index] ? [[output, results[index]] as const] : [])),
     ),
     wanted: [...new Set(read.filter((input) => input !== null))],
-    loss,
     prefix: `${name}/`,
     taken: request.tensors,
     own: (item) =>

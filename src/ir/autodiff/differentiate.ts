@@ -39,7 +39,6 @@ export function differentiate(graph: Graph, loss: string, wanted: readonly strin
   const { forward, nodes, tensors, weights, gradients } = backpropagate(seeded, {
     seeds: new Map([[loss, seed]]),
     wanted,
-    loss,
     prefix: '',
     block: blockGradient,
   });

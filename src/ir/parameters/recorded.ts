@@ -124,9 +124,13 @@ export function recordedReads(model: OnnxModel, nodes: readonly SourceNode[]): R
     for (const input of inputs)
       if (input !== null && isFloating(initializers.get(input)?.dtype ?? 'int64'))
         read.set(traced, (read.get(traced) ?? new Set()).add(input));
+  const mentionedIn = (traced: string) => valuesIn(traced).flatMap((value) => nameOf.get(value) ?? []);
+  // A parameter that no operator reads as itself is no merged one: its operator was fused with another one, as Conv with
+  // BatchNormalization, and the file has the fused value under its name.
+  const own = new Set([...read].flatMap(([traced, held]) => mentionedIn(traced).filter((name) => held.has(name))));
   return new Map(
     [...read].map(([traced, held]) => {
-      const mentioned = valuesIn(traced).flatMap((value) => nameOf.get(value) ?? []);
+      const mentioned = mentionedIn(traced);
       let lacking = [...new Set(mentioned)].filter((name) => parameters.has(name) && !held.has(name));
       const names = new Map<string, string>();
       const give = (weight: string, name: string | undefined): void => {
@@ -135,7 +139,7 @@ export function recordedReads(model: OnnxModel, nodes: readonly SourceNode[]): R
         lacking = lacking.filter((other) => other !== name);
       };
       const strange = [...held].filter((name) => !mentioned.includes(name));
-      const merged = strange.filter((name) => parameters.has(name));
+      const merged = strange.filter((name) => own.has(name) && parameters.has(name));
       for (const weight of merged) {
         const alike = lacking.filter((name) => endOf(name) === endOf(weight));
         if (alike.length === 1 && merged.filter((other) => endOf(other) === endOf(weight)).length === 1)
@@ -144,7 +148,7 @@ export function recordedReads(model: OnnxModel, nodes: readonly SourceNode[]): R
       const open = strange.filter(
         (name) =>
           !names.has(name) &&
-          (parameters.has(name) || (isMadeUp(name) && (initializers.get(name)?.shape.length ?? 0) > 1)),
+          (merged.includes(name) || (isMadeUp(name) && (initializers.get(name)?.shape.length ?? 0) > 1)),
       );
       const [only] = open;
       if (only !== undefined && open.length === 1 && lacking.length === 1) give(only, lacking[0]);

@@ -152,9 +152,12 @@ function factorClaims(asked: PinDemands, rule: FactorRule, mesh: Mesh): readonly
   const claims = [
     ...direct,
     ...inPieces,
-    ...tensors.flatMap(({ demand, dims }) =>
-      demand && dims ? dims.flatMap((names, axis) => dimensionClaims(names, axis, demand, rule, mesh)) : [],
-    ),
+    ...tensors
+      .flatMap(({ demand, dims }) =>
+        demand && dims ? dims.flatMap((names, axis) => dimensionClaims(names, axis, demand, rule, mesh)) : [],
+      )
+      // A rank has all chunks of a streamed factor in a tensor that has the factor beside it, as a ring's mask.
+      .filter((claim) => claim.count > 1 || !streamed(claim, rule)),
   ];
   return claims.map((claim) => (loose.has(claim.factor) ? { ...claim, axes: null } : claim));
 }

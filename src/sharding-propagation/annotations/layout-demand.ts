@@ -4,7 +4,7 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import { parseLayout } from '../layout-text.js';
-import type { Mesh, SubAxis } from '../mesh.js';
+import { type Mesh, type SubAxis, subAxesNamed } from '../mesh.js';
 import type { LayoutDemand, PinSource } from '../pin.js';
 import { axisNames, doesNotFit, unknownAxis } from './pin-error.js';
 
@@ -17,7 +17,9 @@ export interface DemandSubject {
 /** A layout in text. The axes are checked first, so that the error for a misspelt one names the nearest. */
 export function demandOfLayout(text: string, tensor: DemandSubject, mesh: Mesh, source: PinSource): LayoutDemand {
   const known = new Set([...axisNames(mesh), ...WORDS]);
-  const unknown = (text.match(/[A-Za-z_][\w.]*/g) ?? []).find((name) => !known.has(name));
+  const unknown = (text.match(/[A-Za-z_][\w.]*/g) ?? []).find(
+    (name) => !known.has(name) && subAxesNamed(mesh, name).length === 0,
+  );
   if (unknown !== undefined) throw unknownAxis(source, unknown, mesh);
   try {
     return { kind: 'layout', layout: parseLayout(text, tensor.shape, mesh) };

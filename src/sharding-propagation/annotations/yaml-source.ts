@@ -49,6 +49,8 @@ export async function parseDocument(
   const [error] = document.errors;
   if (error) {
     const [sentence = ''] = error.message.split('\n');
+    // The parser lists its own exhausted stack among the mistakes of the text.
+    if (/call stack/.test(sentence)) throw tooDeep(file);
     const line = error.linePos?.[0].line;
     throw new AutoparError(
       'bad-yaml',
@@ -132,18 +134,21 @@ function checkEnds(value: unknown, file: string): void {
   visit(value);
 }
 
+function tooDeep(file: string): AutoparError {
+  return new AutoparError(
+    'bad-yaml',
+    'input',
+    'the file is nested too deeply to be read',
+    { file },
+    'autopar files need only a few levels; the file is damaged or malicious',
+  );
+}
+
 function unlessTooDeep<Result>(file: string, read: () => Result): Result {
   try {
     return read();
   } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    throw new AutoparError(
-      'bad-yaml',
-      'input',
-      'the file is nested too deeply to be read',
-      { file },
-      'autopar files need only a few levels; the file is damaged or malicious',
-    );
+    throw error instanceof RangeError ? tooDeep(file) : error;
   }
 }
 

@@ -98,36 +98,50 @@ export function layoutOfDevices(
   );
 }
 
+/** Degrees of the mesh of a stage that a checkpoint may be for; sp is left out where it is 1. */
+export interface MatrixDegrees {
+  readonly dp: number;
+  readonly sp?: number;
+  readonly tp: number;
+}
+
 /**
- * The dp · tp that a checkpoint was probably made on: by the names of its axes where it has them, else by its most frequent
- * device matrix: the last of two axes is tp; one axis is tp alone where it shards a parameter, else dp.
+ * The degrees that a checkpoint was probably made on: by the names of its axes where it has them, else by its most frequent
+ * device matrix: the last of two axes is tp; one axis is tp alone where it shards a parameter, else dp. Without names, sp has to
+ * be given; then the first of two axes is dp.
  * @param given degrees that are known; the other follows from them
  */
 export function likelyDegrees(
   document: MindSporeStrategy,
   devices?: number,
-  given: { readonly dp?: number; readonly tp?: number } = {},
-): { readonly dp: number; readonly tp: number } {
-  const count = stageDevices(document).devices ?? devices ?? 1;
+  given: Partial<MatrixDegrees> = {},
+): MatrixDegrees {
+  const all = stageDevices(document).devices ?? devices ?? 1;
+  const sequence = given.sp === undefined || given.sp === 1 ? {} : { sp: given.sp };
+  const count = othersOf(all, given.sp);
   if (given.dp !== undefined || given.tp !== undefined) {
     const { tp = othersOf(count, given.dp), dp = othersOf(count, tp) } = given;
-    return { dp, tp };
+    return { dp, ...sequence, tp };
   }
   for (const { aliases, deviceMatrix } of [...document.operandLayouts.values()].flat()) {
-    const dp = aliases.reduce((size, name, axis) => size * (/^dp(\.|$)/.test(name) ? (deviceMatrix[axis] ?? 1) : 1), 1);
-    const known = aliases.every((name) => /^(dp|tp)(\.|$)/.test(name));
-    if (aliases.length > 0 && known && count % dp === 0) return { dp, tp: count / dp };
+    const sizeOf = (axis: string) =>
+      aliases.reduce((size, name, at) => size * (name.split('.')[0] === axis ? (deviceMatrix[at] ?? 1) : 1), 1);
+    const [dp, sp] = [sizeOf('dp'), given.sp ?? sizeOf('sp')];
+    const known = aliases.every((name) => /^(dp|sp|tp)(\.|$)/.test(name));
+    if (aliases.length > 0 && known && all % (dp * sp) === 0)
+      return { dp, ...(sp === 1 ? {} : { sp }), tp: all / (dp * sp) };
   }
   const matrices = new Map<string, number>();
   const layouts = [...document.parameters.values()];
   const isCut = layouts.some(({ tensorMap }) => tensorMap.flat().some((axis) => axis !== -1));
+  const hasSequence = sequence.sp !== undefined;
   for (const { deviceMatrix } of layouts) {
-    const dp = deviceMatrix.length === 1 && isCut ? 1 : (deviceMatrix[0] ?? 1);
-    if (deviceMatrix.length <= 2) matrices.set(`${dp}`, (matrices.get(`${dp}`) ?? 0) + 1);
+    const dp = deviceMatrix.length === 1 && (isCut || hasSequence) ? 1 : (deviceMatrix[0] ?? 1);
+    if (deviceMatrix.length <= (hasSequence ? 3 : 2)) matrices.set(`${dp}`, (matrices.get(`${dp}`) ?? 0) + 1);
   }
   const [most] = [...matrices].sort(([, a], [, b]) => b - a);
   const dp = most ? Number(most[0]) : 1;
-  return count % dp === 0 ? { dp, tp: count / dp } : { dp: 1, tp: count };
+  return count % dp === 0 ? { dp, ...sequence, tp: count / dp } : { dp: 1, ...sequence, tp: count };
 }
 
 /** The ranks that a degree leaves to the other one; 1 where it does not divide them. */

@@ -7,7 +7,7 @@ import { fileTensorOf, type Graph } from '../../ir/graph.js';
 import { fileLayout, fileShape } from '../../sharding-propagation/file-form.js';
 import { type Layout, sameShards } from '../../sharding-propagation/layout.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import type { Mesh } from '../../sharding-propagation/mesh.js';
+import { axesSize, type Mesh } from '../../sharding-propagation/mesh.js';
 import type { PlacedOperator, PlacedPlan } from '../placed-operators.js';
 import { deviceLayout, splitCounts } from './device-matrix.js';
 import type { KeyedStrategy, MindSporeStrategy, NamedLayout, ParameterLayout } from './document.js';
@@ -31,10 +31,11 @@ const FIRST_SAVE = 1;
  */
 export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: number): ExportedStrategy {
   const meshOf = (of: number): Mesh => placed.meshes?.[of] ?? placed.assignment.mesh;
-  const keys = strategyKeys(graph);
-  // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them; it rounds nothing.
+  const keys = new Map([...strategyKeys(graph)].map(([{ name }, key]) => [name, key]));
+  // MindSpore derives strategies of gradients and updates from the forward's, and saves none of them; it rounds nothing, and
+  // brings no sequence into zig-zag order.
   const forward = placed.operators
-    .filter(({ node }) => node.phase === 'forward' && !isRounding(node))
+    .filter(({ node }) => node.phase === 'forward' && !isRounding(node) && keys.has(node.name))
     .map((operator) => ({ ...operator, operands: operandsInFile(graph, operator) }));
   // As merging the files of the stages gives them.
   const chosen = forward
@@ -45,14 +46,14 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
     new Map(
       chosen.flatMap((operator) => {
         const stated = value(operator);
-        return stated === null ? [] : [[keys.get(operator.node) ?? '', stated] as const];
+        return stated === null ? [] : [[keys.get(operator.node.name) ?? '', stated] as const];
       }),
     );
   const strategy = (layouts: readonly (Layout | null)[], of: number): KeyedStrategy => ({
     stage: of,
     splits: layouts.flatMap((layout) => (layout ? [splitCounts(layout, meshOf(of))] : [])),
   });
-  const { parameters, notes, leftOut } = parameterLayouts(graph, chosen, meshOf, stages.size > 1);
+  const { parameters, notes, leftOut } = parameterLayouts(graph, placed, chosen, meshOf, stages.size > 1);
   const carrying = chosen.filter(({ results }) => results.some((layout) => (layout?.partial.length ?? 0) > 0)).length;
   return {
     document: {
@@ -87,6 +88,7 @@ function namedLayouts(layouts: readonly (Layout | null)[], mesh: Mesh): readonly
 
 function parameterLayouts(
   graph: Graph,
+  { assignment }: PlacedPlan,
   operators: readonly PlacedOperator[],
   meshOf: (stage: number) => Mesh,
   prefixed: boolean,
@@ -121,7 +123,10 @@ function parameterLayouts(
     const device = deviceLayout(layout, mesh);
     if (device) {
       const { deviceMatrix, tensorMap } = device;
-      parameters.set(name, { deviceMatrix, tensorMap, shape: fileShape(graph, tensor), ...NO_OPTIMIZER_SHARDS });
+      parameters.set(name, {
+        ...{ deviceMatrix, tensorMap, shape: fileShape(graph, tensor), splitShape: [], indicesOffset: [], field: 0 },
+        ...optimizerShards(layout, assignment.inputs.get(tensor), mesh),
+      });
     } else {
       leftOut.push(tensor);
       notes.push(
@@ -132,10 +137,15 @@ function parameterLayouts(
   return { parameters, notes, leftOut };
 }
 
-const NO_OPTIMIZER_SHARDS = {
-  splitShape: [],
-  indicesOffset: [],
-  field: 0,
-  optimizerShardStep: 0,
-  optimizerShardSize: 0,
-} as const;
+/** Further shards of a parameter at rest, over axes that do not shard it for operators: ZeRO 3. */
+function optimizerShards(
+  read: Layout,
+  atRest: Layout | undefined,
+  mesh: Mesh,
+): Pick<ParameterLayout, 'optimizerShardStep' | 'optimizerShardSize'> {
+  const axesOf = ({ dims }: Layout) => dims.flat().flatMap(({ axes }) => axes);
+  const known = axesOf(read);
+  const further = atRest ? axesOf(atRest).filter((axis) => !known.includes(axis)) : [];
+  if (further.length === 0) return { optimizerShardStep: 0, optimizerShardSize: 0 };
+  return { optimizerShardStep: axesSize(mesh, known), optimizerShardSize: axesSize(mesh, further) };
+}

@@ -9,13 +9,12 @@ import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
 import { isConversion } from '../../ir/ops/index.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
-import { sharedOperators } from '../../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
 import { fileShape } from '../../sharding-propagation/file-form.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
+import { stagePlaces } from '../chunks.js';
 import { exactly, pinDocument } from '../pin-document.js';
-import { chunksOf } from './chunks.js';
 import { layoutOfDevices, splitCounts } from './device-matrix.js';
 import { type KeyedStrategy, type MindSporeStrategy, parameterOf, stageDevices } from './document.js';
 import { firstParameters, strategyKeys } from './keys.js';
@@ -99,18 +98,8 @@ function places(
 ): (node: Node) => Pick<PinRecord, 'stage' | 'chunk'> {
   if (stageCount(document) === 1) return () => ({});
   const stages = new Map([...named].map(([node, { stage }]) => [node, stage]));
-  const chunks = hasAllStages(document) ? chunksOf(graph, stages) : null;
-  if (chunks === null || chunks.count === 1) return (node) => withoutUndefined({ stage: stages.get(node) });
-  if (!chunks.areComplete) {
-    notes.push(
-      'the stages of the file do not follow the order of the model, as those of --schedule zbv, and the file holds no ' +
-        'chunks: stages are not pinned; give the schedule, or --stages',
-    );
-    return () => ({});
-  }
-  notes.push(`the stages run ${chunks.count} chunks each in turn, which follow from the order of the model`);
-  const shared = sharedOperators(graph);
-  return (node) => (shared.has(node) ? {} : withoutUndefined({ stage: stages.get(node), chunk: chunks.of.get(node) }));
+  if (!hasAllStages(document)) return (node) => withoutUndefined({ stage: stages.get(node) });
+  return stagePlaces(graph, stages, notes);
 }
 
 function hasAllStages(document: MindSporeStrategy): boolean {
@@ -198,11 +187,16 @@ function parameterPins(
 ): readonly PinRecord[] {
   const asked = splitsByTensor(named);
   const strangers: string[] = [];
+  const spread: string[] = [];
   const pins: PinRecord[] = [];
   for (const [name, stated] of document.parameters) {
     const tensor = parameterIn(graph, name);
     if (tensor === null) {
       strangers.push(name);
+      continue;
+    }
+    if (stated.optimizerShardSize > 1) {
+      spread.push(name);
       continue;
     }
     const layout = layoutOfDevices(stated, fileShape(graph, tensor), mesh);
@@ -222,6 +216,10 @@ function parameterPins(
       notes.push(`parameter ${tensor}: ${cut} cannot shard [${shape}] on this mesh; not pinned`);
     }
   }
+  if (spread.length > 0)
+    notes.push(
+      `at rest, ${spread.length} parameters are in shards of the optimizer, which are not pinned: compile with --zero 3`,
+    );
   if (strangers.length > 0 && pins.length > 0) notes.push(`no parameter for ${listed(strangers)}`);
   return pins;
 }
@@ -266,6 +264,6 @@ function mismatch(file: string, what: string, hint?: string, node?: string): Aut
     'input',
     `the strategy checkpoint ${what}`,
     { file, ...(node === undefined ? {} : { node }) },
-    hint ?? 'give the checkpoint that was made for this model',
+    hint ?? 'give the checkpoint that was made for this model; for one of a plan with --sp, give --sp as well',
   );
 }

@@ -12,6 +12,7 @@ import { fileLayout, inFile, inFileOrder } from '../../sharding-propagation/file
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
 import { innerMesh } from '../../sharding-propagation/roles.js';
+import { stagePlaces } from '../chunks.js';
 import { exactly, pinDocument } from '../pin-document.js';
 import type { PlacedPlan } from '../placed-operators.js';
 import type { Plan } from '../plan.js';
@@ -233,11 +234,12 @@ function operatorPins(
     const inside = specs.find(({ tensor }) => !operators.some((operator) => touches(operator, tensor, graph)));
     if (inside) notes.push(`tensor ${inside.tensor} is neither read nor made after import; not pinned`);
   }
+  const stages = new Map([...asked].flatMap(([node, { stage }]) => (stage === null ? [] : [[node, stage] as const])));
+  const placeOf = stagePlaces(graph, stages, notes);
   return graph.nodes.flatMap((node) => {
     const own = asked.get(node);
     if (!own) return [];
-    const stage = own.stage === null ? {} : { stage: own.stage };
-    const stated = { ...sides(node, own.specs, graph, mesh), ...stage };
+    const stated = { ...sides(node, own.specs, graph, mesh), ...placeOf(node) };
     return Object.keys(stated).length === 0 ? [] : [{ match: { node: exactly(node.name) }, ...stated }];
   });
 }

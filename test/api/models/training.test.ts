@@ -146,4 +146,18 @@ test('what cannot be trained is refused with what is wrong', async (t) => {
   const rounded = steps.operator('Floor', [steps.operator('MatMul', [x, steps.parameter('fc.weight', [6, 3])])]);
   steps.output('y', steps.operator('Mul', [rounded, steps.constant('half', floats([0.5]))]));
   t.regex(await refused(steps.build(), {}, 'no-gradient'), /'fc\.weight'.*Floor/);
+
+  const tables = new GraphBuilder('tables', 1);
+  const hidden = tables.operator('MatMul', [
+    tables.input('x', 'float32', [4, 6]),
+    tables.parameter('fc.weight', [6, 3]),
+  ]);
+  const scales = { offset: [0], scale: [2] };
+  const [scaled = ''] = tables.operators('Scaler', [tables.operator('Relu', [hidden])], scales, 1, 'ai.onnx.ml');
+  tables.output('y', scaled);
+  // Weight and node are named, and no tensor between them.
+  t.regex(
+    await refused(tables.build(), {}, 'no-gradient'),
+    /^node '\S+' \(Scaler\) .*, and is between 'fc\.weight' and the loss$/,
+  );
 });

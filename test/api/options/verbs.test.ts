@@ -178,6 +178,26 @@ test('arguments before options, and options of functions that are no verbs, are 
   t.throws(() => autopar.processGroups(), { instanceOf: AutoparError, code: 'bad-option' });
 });
 
+test('every function refuses arguments of another form by an AutoparError', async (t) => {
+  // Those that need no argument, of which `profile` measures, and classes.
+  const others = new Set(['hardware', 'localDevices', 'profile', 'AutoparError', 'Trainer']);
+  for (const [name, exported] of Object.entries(autopar)) {
+    if (typeof exported !== 'function' || others.has(name)) continue;
+    const call = exported as (...given: readonly unknown[]) => unknown;
+    for (const wrong of [undefined, null, 5, 'x', {}, []]) {
+      const error = await Promise.resolve()
+        .then(() => call(wrong, wrong, wrong))
+        .then(
+          () => null,
+          (thrown: unknown) => thrown,
+        );
+      const written = `${name}(${JSON.stringify(wrong)})`;
+      if (error === null) t.true(['setParallelConfig({})', 'convertStrategies([])'].includes(written), written);
+      else t.true(error instanceof AutoparError, `${written}: ${error}`);
+    }
+  }
+});
+
 test('all combinations may be asked for, and a number that is none is said', async (t) => {
   const directory = await output();
   await compile({ model, dp: 2, planOnly: true, output: directory });
@@ -199,6 +219,7 @@ test('an aborted signal ends every verb by one error, whatever the reason of the
       autopar.rehearse({ directory, signal }),
       autopar.explainPins(directory, { signal }),
       autopar.openSession(directory, { signal }),
+      autopar.recut({ from: directory, to: directory, signal }),
     ]) {
       const error = await t.throwsAsync(ended, { instanceOf: AutoparError });
       t.deepEqual([error?.code, error?.exit], ['interrupted', 'interrupted'], error?.message);

@@ -66,3 +66,29 @@ tested('the state has every weight, where two stages have parts of one layer', a
   const found = Object.entries(readNpz(readFileSync(state), state));
   t.deepEqual(new Map(found.map(([name, value]) => [name, numbersOf(value)])), new Map(weights));
 });
+
+for (const named of ['weight', 'output'] as const)
+  tested(`the ${named} of a model may have the name of a step's number`, async (t) => {
+    const builder = new GraphBuilder('step', 1);
+    const x = builder.input('x', 'float32', [2, 4]);
+    const ones = constant('float32', Array(16).fill(1), [4, 4]);
+    const y = builder.operator('MatMul', [x, builder.constant(named === 'weight' ? 'step' : 'w', ones)]);
+    builder.output('loss', builder.operator('ReduceMean', [y], { keepdims: 0 }));
+    if (named === 'output') builder.output('step', builder.operator('ReduceMax', [y], { keepdims: 0 }));
+    const model = join(folder, `step-${named}.onnx`);
+    writeFileSync(model, writeOnnx(builder.build()));
+    const output = join(folder, named);
+    const loss = { kind: 'model-output', output: 'loss' } as const;
+    const training = { loss, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
+    await compile({ model, output, devices: 1, target: 'torch', training });
+    const [inputs, metrics, saved] = [join(output, 'x.npz'), join(output, 'metrics.csv'), join(output, 'saved')];
+    writeFileSync(inputs, writeNpz({ x: constant('float32', Array(8).fill(1), [2, 4]) }));
+    const main = [join(output, 'torch', 'main.py'), '--device', 'cpu', '--inputs', inputs, '--metrics', metrics];
+    python([...main, '--steps', '2', '--save', saved]);
+    const rows = readFileSync(metrics, 'utf8').trim().split(/\r?\n/);
+    t.deepEqual(
+      rows.map((row) => row.split(',')[0]),
+      ['step', '1', '2'],
+    );
+    t.regex(python([...main, '--resume', saved]), /^step 3 /m);
+  });

@@ -377,3 +377,22 @@ test("the exporter's record says which parameter an operator reads: stored once,
   const { trained } = trainingForm(await importModel(file, importedFor({})), {});
   t.deepEqual([...trained].sort(), [...names].sort());
 });
+
+test('a weight that the exporter fused with another module keeps its name in the file', async (t) => {
+  const parameter = { key: 'pkg.torch.export.graph_signature.InputSpec.kind', value: 'PARAMETER' };
+  // As the rewriter of PyTorch's exporter fuses a normalisation into the operator before it: the record is that of the former.
+  const file = await saved(
+    model({
+      node: [traced('Gemm', ['x', 'fc.weight', 'fc.bias'], 'y', 'bn.weight bn.bias', { transB: 1 })],
+      initializer: [
+        { ...ramp('fc.weight', [4, 4]), metadata_props: [parameter] },
+        { ...ramp('fc.bias', [4]), metadata_props: [parameter] },
+      ],
+      input: [value('x', [2, 4])],
+      output: [value('y', [2, 4])],
+      metadata_props: [recordOf(['fc.weight', 'fc.bias', 'bn.weight', 'bn.bias'])],
+    }),
+  );
+  const { trained } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual([...trained].sort(), ['fc.bias', 'fc.weight']);
+});

@@ -127,6 +127,7 @@ const BAD: readonly (readonly [
   ['cut YAML', 'version: 1\npins: [{match: ', 'bad-yaml', 2, /neither YAML nor JSON/],
   ['an empty file', '', 'bad-annotations', undefined, /the file is empty/],
   ['an alias that leads nowhere', 'version: 1\npins: *all', 'bad-yaml', undefined, /alias/i],
+  ['lists 5,000 deep', `version: 1\npins: ${'['.repeat(5000)}${']'.repeat(5000)}`, 'bad-yaml', undefined, /too deeply/],
   ['several documents', 'version: 1\npins: []\n---\nversion: 1\npins: []', 'bad-yaml', undefined, /documents/],
 ];
 

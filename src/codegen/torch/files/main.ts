@@ -235,9 +235,9 @@ class Log:
         print(f"step {step}", *(f"{name} {value:.9g}" for name, value in scalars.items()), flush=True)
         if self.file:
             if self.writer is None:
-                self.writer = csv.DictWriter(self.file, ["step", *scalars])
-                self.writer.writeheader()
-            self.writer.writerow({"step": step, **scalars})
+                self.writer = csv.writer(self.file)
+                self.writer.writerow(["step", *scalars])
+            self.writer.writerow([step, *scalars.values()])
             self.file.flush()
 
 
@@ -308,11 +308,13 @@ def load(folder, mesh, model):
     if not found:
         sys.exit(f"{folder} holds no checkpoint, a folder step-N with a file {DONE}")
     state = state_of(mesh, model)
-    held = {"step": torch.tensor(0), **{name: value for name, (value, _) in state.items()}}
-    dcp.load(held, checkpoint_id=max(found, key=lambda path: int(path.name.removeprefix("step-"))))
+    held = {name: value for name, (value, _) in state.items()}
+    # The folder says the step: a tensor of the model may be named step.
+    step, last = max((int(path.name.removeprefix("step-")), path) for path in found)
+    dcp.load(held, checkpoint_id=last)
     for value, fill in state.values():
         fill(value)
-    return int(held["step"])
+    return step
 
 
 def state_of(mesh, model):

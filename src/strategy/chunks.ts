@@ -1,11 +1,38 @@
 /**
- * @file The chunk of each operator, which MindSpore's file lacks: stages that run several chunks in turn go back to the first
- * one along the model, and each time the next chunk begins.
+ * @file The chunk of each operator, which MindSpore's file and ONNX's annotations lack: stages that run several chunks in turn go
+ * back to the first one along the model, and each time the next chunk begins.
  */
-import type { Graph, Node } from '../../ir/graph.js';
-import { makersOf, readersOf } from '../../ir/makers-and-readers.js';
+import type { Graph, Node } from '../ir/graph.js';
+import { makersOf, readersOf } from '../ir/makers-and-readers.js';
+import { withoutUndefined } from '../ir/without-undefined.js';
+import { sharedOperators } from '../partition/cut-stages.js';
+import type { PinRecord } from '../sharding-propagation/annotations/annotation.js';
 
-export interface Chunks {
+/**
+ * Stage and chunk of a pin, by operator: nothing where the order of the stages cannot be planned.
+ * @param stages of operators of the graph
+ * @param notes gets what was found
+ */
+export function stagePlaces(
+  graph: Graph,
+  stages: ReadonlyMap<Node, number>,
+  notes: string[],
+): (node: Node) => Pick<PinRecord, 'stage' | 'chunk'> {
+  const chunks = chunksOf(graph, stages);
+  if (chunks.count === 1) return (node) => withoutUndefined({ stage: stages.get(node) });
+  if (!chunks.areComplete) {
+    notes.push(
+      'the stages of the file do not follow the order of the model, as those of --schedule zbv, and the file holds no ' +
+        'chunks: stages are not pinned; give the schedule, or --stages',
+    );
+    return () => ({});
+  }
+  notes.push(`the stages run ${chunks.count} chunks each in turn, which follow from the order of the model`);
+  const shared = sharedOperators(graph);
+  return (node) => (shared.has(node) ? {} : withoutUndefined({ stage: stages.get(node), chunk: chunks.of.get(node) }));
+}
+
+interface Chunks {
   /** Of each operator whose stage is known. */
   readonly of: ReadonlyMap<Node, number>;
   /** 1 where the stages follow the order of the model. */
@@ -20,8 +47,7 @@ interface ChunkPlace {
   readonly chunk: number;
 }
 
-/** @param stages of operators of the graph */
-export function chunksOf(graph: Graph, stages: ReadonlyMap<Node, number>): Chunks {
+function chunksOf(graph: Graph, stages: ReadonlyMap<Node, number>): Chunks {
   const makers = makersOf(graph.nodes);
   const readers = readersOf(graph.nodes);
   const first = new Map<Node, ChunkPlace>();
