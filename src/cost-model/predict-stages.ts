@@ -234,7 +234,10 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   for (const receive of graph.pipeline?.receives ?? [])
     received += transfersInStep(receive, graph) * bytesOf(graph, receive.tensor);
   const around = cluster.local ? Object.entries(runtimeSeconds(graph, cluster.device)) : [];
-  const micro = phases.filter(({ list }) => list.runs === 'micro');
+  // Lists that only send or receive are no part of the simulated time.
+  const micro = phases.filter(
+    ({ list, form }) => list.runs === 'micro' && (nodesByList(form).get(list.phase) ?? []).length > 0,
+  );
   const times = micro.reduce((sum, { list }) => sum + runsOfList(list, graph), 0);
   for (const [part, seconds] of around) {
     parts.set(part, seconds);
