@@ -58,7 +58,10 @@ export interface ImportOptions extends DispatchOptions {
   readonly sharesSequence?: boolean;
   /** Ranks shard its experts: operators that contain all experts are expanded into plain operators, and experts are stacked. */
   readonly sharesExperts?: boolean;
-  /** Stacks experts that are modules with weights of their own into one with a weight [experts, rows, columns]. */
+  /**
+   * Stacks experts that are modules with weights of their own into one with a weight [experts, rows, columns], and sums over
+   * experts where the weights or results of chosen ones are gathered.
+   */
   readonly stacksExperts?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
@@ -146,8 +149,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   // Dispatch needs experts in the same form.
   const isShared = options.sharesExperts || options.dispatch !== undefined;
   const expanded = isShared ? splitEinsums(expandExperts(attending)) : attending;
-  const stacked = isShared || options.stacksExperts ? stackExperts(expanded, identities) : expanded;
-  const summed = isShared ? sumGathered(sumGatheredWeights(stacked)) : stacked;
+  const isStacked = isShared || options.stacksExperts;
+  const stacked = isStacked ? stackExperts(expanded, identities) : expanded;
+  const summed = isStacked ? sumGathered(sumGatheredWeights(stacked)) : stacked;
   const { graph: dispatched, layers } =
     options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
   const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(writeSinks(dispatched)));
