@@ -212,6 +212,13 @@ test('experts whose weights are gathered and stored transposed are those of a st
   );
 });
 
+test('layouts are not reused where a view has the name that one sample gave to another view', async (t) => {
+  const { graph, assignment } = await graphWork(await gatheredExperts(1), 1, cluster);
+  t.truthy(atOtherSamples(assignment, graph, (await gatheredExperts(1)).graph));
+  // One sample needs no view of its rows as those of all experts, so that the next view has its name.
+  t.is(atOtherSamples(assignment, graph, (await gatheredExperts(2)).graph), null);
+});
+
 slow(
   'what counts steps and gradients that nothing reads are no work: searched and lowered, they cost the same',
   async (t) => {
