@@ -130,6 +130,10 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
       model.kinds.size > 0
         ? traced.get(name)?.closed === null
         : model.producer.startsWith('pytorch') && name.startsWith('onnx::'),
+    standsForParameter: (name) => {
+      const found = traced.get(name);
+      return found?.form === 'helper' && found.closed === null;
+    },
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);
   const name = basename(model.file).replace(/\.onnx$/, '');

@@ -377,3 +377,30 @@ test("the exporter's record says which parameter an operator reads: stored once,
   const { trained } = trainingForm(await importModel(file, importedFor({})), {});
   t.deepEqual([...trained].sort(), [...names].sort());
 });
+
+test('a table behind a norm and a stored transposed matrix is trained, as the relative positions of DeBERTa', async (t) => {
+  const names = ['table', 'norm.weight', 'norm.bias', 'query.weight'];
+  const parameter = { key: 'pkg.torch.export.graph_signature.InputSpec.kind', value: 'PARAMETER' };
+  const file = await saved(
+    model({
+      node: [
+        traced('MatMul', ['x', 'val_3'], 'q', 'query.weight'),
+        traced('LayerNormalization', ['table', 'norm.weight', 'norm.bias'], 'n', 'table norm.weight norm.bias'),
+        traced('MatMul', ['n', 'val_3'], 'p', 'query.weight'),
+        node('Transpose', ['p'], ['turned'], { perm: [1, 0] }),
+        node('MatMul', ['q', 'turned'], ['y']),
+      ],
+      initializer: [
+        { ...ramp('table', [3, 4]), metadata_props: [parameter] },
+        { ...ramp('norm.weight', [4]), metadata_props: [parameter] },
+        { ...ramp('norm.bias', [4]), metadata_props: [parameter] },
+        ramp('val_3', [4, 4]),
+      ],
+      input: [value('x', [2, 4])],
+      output: [value('y', [2, 3])],
+      metadata_props: [recordOf(names)],
+    }),
+  );
+  const { trained } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual([...trained].sort(), [...names].sort());
+});
