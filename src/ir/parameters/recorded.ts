@@ -6,9 +6,11 @@
  *     val_20        read by an operator of %group_norm(…, %p_g_weight, %p_g_bias): made of one of these, or a helper of the
  * expansion
  *     embedding_1   %add(%embedding, %embedding_1): a value of the program, computed from module state or from nothing
+ *
+ * onnxscript lists beside it what it was computed from: ['wpe.weight', 'arange', 'unsqueeze'].
  */
 import { isFloating } from '../dtype.js';
-import type { OnnxModel, SourceNode } from '../onnx/model.js';
+import type { OnnxModel, RecordedTensor, SourceNode } from '../onnx/model.js';
 import type { IdentityUse } from './identities.js';
 import { isMadeUp } from './units.js';
 
@@ -56,7 +58,9 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
     for (const name of inputs) {
       const type = name === null ? undefined : initializers.get(name);
       if (name === null || !type || !isFloating(type.dtype) || model.kinds.has(name)) continue;
-      const told = tracedUse(name, valuesIn(traced), hidden.length > 0, folded.length > 0);
+      const told = ofNoParameter(model, name)
+        ? { closed: 'computed from no parameter (exporter metadata)', form: 'value' as const, of: null }
+        : tracedUse(name, valuesIn(traced), hidden.length > 0, folded.length > 0);
       if ((found.get(name)?.closed ?? '') !== null) found.set(name, told);
     }
   }
@@ -64,6 +68,13 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
   const [only] = open;
   if (folded.length === 1 && open.length === 1 && only) found.set(only[0], { ...only[1], of: folded[0] ?? null });
   return found;
+}
+
+/** Whether the exporter has computed an initializer, and lists no parameter among what it was computed from. */
+function ofNoParameter({ foldedFrom, recorded }: OnnxModel, initializer: string): boolean {
+  const from = new Set(foldedFrom.get(initializer) ?? []);
+  const isFrom = ({ name, placeholder }: RecordedTensor) => from.has(name) || from.has(placeholder);
+  return from.size > 0 && !recorded.some((tensor) => tensor.kind === 'parameter' && isFrom(tensor));
 }
 
 function tracedUse(name: string, values: readonly string[], anyHidden: boolean, anyFolded: boolean): TracedConstant {

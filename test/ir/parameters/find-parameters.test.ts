@@ -404,3 +404,49 @@ test('a table behind a norm and a stored transposed matrix is trained, as the re
   const { trained } = trainingForm(await importModel(file, importedFor({})), {});
   t.deepEqual([...trained].sort(), [...names].sort());
 });
+
+test('a folded value of the program is a parameter only if the exporter lists one among what it was computed from', async (t) => {
+  const from = (name: string, list: string) => ({
+    ...value(name, [4]),
+    metadata_props: [{ key: 'pkg.onnxscript.optimizer.folded_from', value: list }],
+  });
+  const file = await saved(
+    model({
+      node: [
+        traced('MatMul', ['x', 'head.weight'], 'a', 'head.weight'),
+        node(
+          'Mul',
+          ['a', 'slopes'],
+          ['b'],
+          {},
+          { name: 'node_b', metadata_props: [record('%b : (args = (%a, %slopes))')] },
+        ),
+        node(
+          'Add',
+          ['b', 'rows'],
+          ['y'],
+          {},
+          { name: 'node_y', metadata_props: [record('%y : (args = (%b, %rows))')] },
+        ),
+      ],
+      initializer: [
+        {
+          ...ramp('head.weight', [4, 4]),
+          metadata_props: [{ key: 'pkg.torch.export.graph_signature.InputSpec.kind', value: 'PARAMETER' }],
+        },
+        tensor('slopes', [4], [0.31, -0.7, 0.42, 0.9]),
+        tensor('rows', [4], [0.2, 0.6, -0.4, 0.1]),
+      ],
+      value_info: [from('slopes', "['add_1', 'log']"), from('rows', "['positions.weight', 'unsqueeze']")],
+      input: [value('x', [2, 4])],
+      output: [value('y', [2, 4])],
+      metadata_props: [recordOf(['head.weight', 'positions.weight'])],
+    }),
+  );
+  const { trained } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual([...trained].sort(), ['head.weight', 'positions.weight']);
+});
+
+function record(text: string): { readonly key: string; readonly value: string } {
+  return { key: 'pkg.torch.onnx.fx_node', value: text };
+}
