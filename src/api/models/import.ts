@@ -20,7 +20,7 @@ import { withDroppedBiases } from '../../ir/parameters/dropped-biases.js';
 import { identityUses } from '../../ir/parameters/identities.js';
 import { moduleNames } from '../../ir/parameters/module-names.js';
 import type { ParameterEvidence } from '../../ir/parameters/parameter.js';
-import { recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
+import { foldedParametersOf, recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
 import { assemble } from '../../ir/passes/assemble.js';
 import { checkDims, placeKey } from '../../ir/passes/dims.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
@@ -132,7 +132,8 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
         : model.producer.startsWith('pytorch') && name.startsWith('onnx::'),
     standsForParameter: (name) => {
       const found = traced.get(name);
-      return found?.form === 'helper' && found.closed === null;
+      const isHelper = found?.form === 'helper' && found.closed === null;
+      return isHelper || (foldedParametersOf(model, name) ?? []).length > 0;
     },
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);

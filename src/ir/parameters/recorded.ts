@@ -10,7 +10,7 @@
  * onnxscript lists beside it what it was computed from: ['wpe.weight', 'arange', 'unsqueeze'].
  */
 import { isFloating } from '../dtype.js';
-import type { OnnxModel, RecordedTensor, SourceNode } from '../onnx/model.js';
+import type { OnnxModel, SourceNode } from '../onnx/model.js';
 import type { IdentityUse } from './identities.js';
 import { isMadeUp } from './units.js';
 
@@ -46,6 +46,7 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
   for (const { inputs, traced = '' } of nodes)
     for (const input of inputs) if (input !== null) read.set(traced, (read.get(traced) ?? new Set()).add(input));
   const nameOf = new Map(model.recorded.map(({ name, placeholder }) => [placeholder, name]));
+  const moved = movedParameters(model);
   const found = new Map<string, TracedConstant>();
   for (const { inputs, traced = '' } of nodes) {
     // Values that the operator of the program reads, but none of the operators that it became.
@@ -58,9 +59,13 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
     for (const name of inputs) {
       const type = name === null ? undefined : initializers.get(name);
       if (name === null || !type || !isFloating(type.dtype) || model.kinds.has(name)) continue;
-      const told = ofNoParameter(model, name)
-        ? { closed: 'computed from no parameter (exporter metadata)', form: 'value' as const, of: null }
-        : tracedUse(name, valuesIn(traced), hidden.length > 0, folded.length > 0);
+      const told =
+        foldedParametersOf(model, name)?.length === 0
+          ? { closed: 'computed from no parameter (exporter metadata)', form: 'value' as const, of: null }
+          : {
+              ...tracedUse(name, valuesIn(traced), hidden.length > 0, folded.length > 0),
+              of: moved.get(name) ?? null,
+            };
       if ((found.get(name)?.closed ?? '') !== null) found.set(name, told);
     }
   }
@@ -70,11 +75,35 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
   return found;
 }
 
-/** Whether the exporter has computed an initializer, and lists no parameter among what it was computed from. */
-function ofNoParameter({ foldedFrom, recorded }: OnnxModel, initializer: string): boolean {
+/** The parameters that the exporter lists among what it computed an initializer from; null where it lists nothing. */
+export function foldedParametersOf({ foldedFrom, recorded }: OnnxModel, initializer: string): readonly string[] | null {
   const from = new Set(foldedFrom.get(initializer) ?? []);
-  const isFrom = ({ name, placeholder }: RecordedTensor) => from.has(name) || from.has(placeholder);
-  return from.size > 0 && !recorded.some((tensor) => tensor.kind === 'parameter' && isFrom(tensor));
+  if (from.size === 0) return null;
+  const found = recorded.filter(({ name, placeholder }) => from.has(name) || from.has(placeholder));
+  return found.flatMap(({ kind, name }) => (kind === 'parameter' ? [name] : []));
+}
+
+/** Operators of the program that only move elements, and the exporter's own values. */
+const MOVES =
+  /^(t|numpy_T|permute|transpose|view|reshape|unsqueeze|squeeze|expand|slice|select|clone|alias|contiguous|val)(_\d+)*$/;
+
+/** Initializers that have the elements of one parameter, or rows of it, and are the only ones computed from it. */
+function movedParameters(model: OnnxModel): ReadonlyMap<string, string> {
+  const { initializers } = model.graph;
+  const parameters = new Set(model.recorded.map(({ name }) => name));
+  const made = new Map<string, string[]>();
+  for (const [name, { dtype }] of initializers)
+    for (const parameter of isFloating(dtype) ? (foldedParametersOf(model, name) ?? []) : [])
+      made.set(parameter, [...(made.get(parameter) ?? []), name]);
+  const found = new Map<string, string>();
+  for (const [parameter, [name = '', ...others]] of made) {
+    if (initializers.has(parameter) || others.length > 0 || name.startsWith('val_')) continue;
+    // What else a lookup was computed from is its indices.
+    const steps = name.startsWith('embedding') ? [] : [name, ...(model.foldedFrom.get(name) ?? [])];
+    const isMoved = steps.every((step) => MOVES.test(step) || parameters.has(step));
+    if (isMoved && foldedParametersOf(model, name)?.length === 1) found.set(name, parameter);
+  }
+  return found;
 }
 
 function tracedUse(name: string, values: readonly string[], anyHidden: boolean, anyFolded: boolean): TracedConstant {
