@@ -64,14 +64,14 @@ export function expertRoutes(index: GraphIndex): ExpertRoutes {
 }
 
 /** The operands of a matmul with a weight per expert. */
-interface Stack {
+interface ExpertMatmul {
   readonly data: string;
   readonly weight: string;
   readonly count: number;
 }
 
 /** Null where a node is not such a matmul. */
-function stackOf({ graph, makers }: GraphIndex, node: Node): Stack | null {
+function stackOf({ graph, makers }: GraphIndex, node: Node): ExpertMatmul | null {
   if (entryOf(node.op, node.domain)?.family !== 'contraction') return null;
   const [data, operand] = node.inputs;
   if (!data || !operand) return null;

@@ -34,7 +34,7 @@ test('a table behind a norm and a stored transposed matrix is trained, as the re
   t.deepEqual([...trained].sort(), [...names].sort());
 });
 
-test('a folded value of the program is a parameter only if the exporter lists one among what it was computed from', async (t) => {
+test('a folded value is a parameter only if the exporter lists one among what it was computed from', async (t) => {
   const from = (name: string, list: string) => ({
     ...value(name, [4]),
     metadata_props: [{ key: 'pkg.onnxscript.optimizer.folded_from', value: list }],
@@ -76,7 +76,7 @@ test('a folded value of the program is a parameter only if the exporter lists on
   t.deepEqual([...trained].sort(), ['head.weight', 'positions.weight']);
 });
 
-test('values that the exporter moved from one parameter have its name: a matrix turned by the program, a broadcast vector', async (t) => {
+test('values that the exporter moved from one parameter have its name, as a matrix that the program turned', async (t) => {
   const from = (name: string, shape: readonly number[], list: string) => ({
     ...value(name, shape),
     metadata_props: [{ key: 'pkg.onnxscript.optimizer.folded_from', value: list }],
