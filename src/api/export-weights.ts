@@ -197,10 +197,10 @@ async function intoSafetensors({ graph, held, checkpoint, reader }: Sources, out
       const { dtype, shape } = stored ?? weight;
       return { dtype, shape, data };
     };
-    const known = asModules(name, first, weight, { ...(stored ?? weight), data: new Uint8Array() });
+    const known = asModules(name, parameter, weight, { ...(stored ?? weight), data: new Uint8Array() });
     return known.map(({ name: key, value: { dtype, shape } }, index) => {
       const pieces = async function* () {
-        yield asModules(name, first, weight, await load())[index]?.value.data ?? new Uint8Array();
+        yield asModules(name, parameter, weight, await load())[index]?.value.data ?? new Uint8Array();
       };
       return { key, dtype, shape, pieces };
     });
@@ -262,12 +262,18 @@ function asFile({ name, shape, dims }: FileTensor, value: FileValue): NamedValue
 
 /**
  * The tensors of a weight in the form of its modules, under the parameter's name or the names of stacked parameters. Exporters
- * make up names for matrices that they store transposed.
+ * make up names for matrices that they store transposed; what no matmul reads under such a name is stored as it is.
  */
-function asModules(own: string, weight: string, held: Weight, trained: FileValue): readonly NamedValue[] {
+function asModules(
+  own: string,
+  { weights: [weight = ''], places }: Parameter,
+  held: Weight,
+  trained: FileValue,
+): readonly NamedValue[] {
+  const isMatrix = places.length === 0 || places.some(({ use }) => use === 'product');
   return inFile(weight, held, trained, false).map(({ name, value }, index) => ({
     name: held.file?.parts?.[index]?.weight ?? own,
-    value: isMadeUp(name) && value.shape.length === 2 ? transposed(value, [1, 0]) : value,
+    value: isMadeUp(name) && isMatrix && value.shape.length === 2 ? transposed(value, [1, 0]) : value,
   }));
 }
 

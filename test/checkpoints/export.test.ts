@@ -13,6 +13,7 @@ import { readCompiled } from '../../src/api/output/folder.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
+import { openSafetensors } from '../../src/program/safetensors.js';
 import { runOnnx } from '../../src/runtime/reference.js';
 import { model, node, ramp, recordOf, saved, tensor, traced, value } from '../ir/model-maker.js';
 import { difference } from '../pipelines/difference.js';
@@ -118,3 +119,35 @@ for (const { title, file, initializers, frozen } of [
     t.true(difference(numbers(outputs['y']), numbers(before?.['y'])) > 1e-3);
   });
 }
+
+test.serial('of weights with made-up names, safetensors have matmuls transposed and tables as they are', async (t) => {
+  const directory = join(folder, 'made-up');
+  const read = { key: 'pkg.torch.onnx.fx_node', value: '%rows : (args = (%p_table_weight, %ids))' };
+  const source = await saved(
+    model({
+      node: [
+        node('Gather', ['val_7', 'ids'], ['rows'], {}, { name: 'node_rows', metadata_props: [read] }),
+        traced('MatMul', ['rows', 'val_9'], 'y', 'fc.weight'),
+      ],
+      initializer: [ramp('val_7', [6, 8]), ramp('val_9', [8, 4])],
+      input: [value('ids', [8], 'int64')],
+      output: [value('y', [8, 4])],
+      metadata_props: [recordOf(['table.weight', 'fc.weight'])],
+    }),
+  );
+  const training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.01 } } as const;
+  await compile({ model: source, output: directory, devices: 1, training });
+  const { imported } = await openCompiled(directory);
+  const session = await openSession(directory);
+  const checkpoints = await Checkpoints.open(directory, await readCompiled(directory));
+  await session.step(randomInputs(imported.graph, 1));
+  await checkpoints.save(session, { step: 1, state: {} });
+  await session.close();
+  await checkpoints.close();
+  const output = join(directory, 'trained.safetensors');
+  await exportWeights({ directory, output });
+  const file = await openSafetensors(output);
+  const shapes = [...file.entries].map(([name, { shape }]) => `${name} ${shape.join()}`);
+  await file.close();
+  t.deepEqual(shapes.sort(), ['fc.weight 4,8', 'table.weight 6,8']);
+});

@@ -20,7 +20,7 @@ import { withDroppedBiases } from '../../ir/parameters/dropped-biases.js';
 import { identityUses } from '../../ir/parameters/identities.js';
 import { moduleNames } from '../../ir/parameters/module-names.js';
 import type { ParameterEvidence } from '../../ir/parameters/parameter.js';
-import { recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
+import { foldedParametersOf, recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
 import { assemble } from '../../ir/passes/assemble.js';
 import { checkDims, placeKey } from '../../ir/passes/dims.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
@@ -59,7 +59,10 @@ export interface ImportOptions extends DispatchOptions {
   readonly sharesSequence?: boolean;
   /** Ranks shard its experts: operators that contain all experts are expanded into plain operators, and experts are stacked. */
   readonly sharesExperts?: boolean;
-  /** Stacks experts that are modules with weights of their own into one with a weight [experts, rows, columns]. */
+  /**
+   * Stacks experts that are modules with weights of their own into one with a weight [experts, rows, columns], and sums over
+   * experts where the weights or results of chosen ones are gathered.
+   */
   readonly stacksExperts?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
@@ -158,6 +161,11 @@ async function assembleSource(source: OnnxModel, options: ImportOptions): Promis
       model.kinds.size > 0
         ? traced.get(name)?.closed === null
         : model.producer.startsWith('pytorch') && name.startsWith('onnx::'),
+    standsForParameter: (name) => {
+      const found = traced.get(name);
+      const isHelper = found?.form === 'helper' && found.closed === null;
+      return isHelper || (foldedParametersOf(model, name) ?? []).length > 0;
+    },
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);
   const name = basename(model.file).replace(/\.onnx$/, '');
@@ -196,8 +204,9 @@ function completed(
   // Dispatch needs experts in the same form.
   const isShared = options.sharesExperts || options.dispatch !== undefined;
   const expanded = isShared ? splitEinsums(expandExperts(attending)) : attending;
-  const stacked = isShared || options.stacksExperts ? stackExperts(expanded, evidence.identities) : expanded;
-  const summed = isShared ? sumGathered(sumGatheredWeights(stacked)) : stacked;
+  const isStacked = isShared || options.stacksExperts;
+  const stacked = isStacked ? stackExperts(expanded, evidence.identities) : expanded;
+  const summed = isStacked ? sumGathered(sumGatheredWeights(stacked)) : stacked;
   const { graph: dispatched, layers } =
     options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
   const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(writeSinks(dispatched)));

@@ -89,8 +89,8 @@ export function sharedIn({ passes }: { readonly passes: readonly Pick<PlanPass, 
   const has = (pass: string) => passes.some(({ name }) => name === pass);
   return {
     ...(has('write-attention') ? { sharesSequence: true } : {}),
-    ...(has('expand-experts') || has('sum-gathered') ? { sharesExperts: true } : {}),
-    ...(has('stack-experts') ? { stacksExperts: true } : {}),
+    ...(has('expand-experts') ? { sharesExperts: true } : {}),
+    ...(has('stack-experts') || has('sum-gathered') ? { stacksExperts: true } : {}),
   };
 }
 

@@ -15,7 +15,8 @@ import type { Strategy } from '../../sharding-propagation/strategy.js';
  * The same strategies and layouts for the same operators of other sizes.
  * @param before the graph that the assignment is for
  * @param after the same model at another number of samples
- * @returns null where a sharded factor or dimension has another size there, or a tensor with a layout is missing there
+ * @returns null where a sharded factor or dimension has another size there, or a tensor with a layout is missing there or is
+ *   read by other operators
  */
 export function atOtherSamples(assignment: Assignment, before: Graph, after: Graph): Assignment | null {
   const others = new Map(before.nodes.map((node) => [node.name, node]));
@@ -37,7 +38,13 @@ export function atOtherSamples(assignment: Assignment, before: Graph, after: Gra
     inputs.set(name, sized);
   }
   const sharedReshards: Assignment['sharedReshards'][number][] = [];
+  const nodes = new Map(after.nodes.map((node) => [node.name, node]));
   for (const reshard of assignment.sharedReshards) {
+    // A view that one sample does not need is left out there, and its name can be that of a view of another tensor.
+    const isRead = reshard.readers.every(
+      ({ kind, name, operand }) => kind === 'output' || nodes.get(name)?.inputs[operand] === reshard.tensor,
+    );
+    if (!isRead) return null;
     const layout = after.tensors.has(reshard.tensor) && withSizes(reshard.layout, typeOf(after, reshard.tensor).shape);
     if (!layout) return null;
     sharedReshards.push({ ...reshard, layout });

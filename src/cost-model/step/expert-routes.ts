@@ -15,6 +15,8 @@ export interface ExpertRoutes {
   readonly routed: ReadonlyMap<string, number>;
   /** Groups that score experts for each token, and that work on the results of their matmuls. */
   readonly around: ReadonlySet<string>;
+  /** Weights with a matrix for each expert. */
+  readonly weights: ReadonlySet<string>;
   /** Experts per token; 1 without experts. */
   readonly chosen: number;
 }
@@ -22,16 +24,21 @@ export interface ExpertRoutes {
 /** Routes of every matmul with a weight per expert in an unsharded graph. */
 export function expertRoutes(index: GraphIndex): ExpertRoutes {
   const { graph } = index;
-  const matmuls = graph.nodes.filter((node) => node.phase === 'forward' && stackOf(graph, node) !== null);
+  const stacks = new Map(
+    graph.nodes.flatMap((node) => {
+      const stack = node.phase === 'forward' ? stackOf(index, node) : null;
+      return stack ? [[node, stack] as const] : [];
+    }),
+  );
   const routed = new Map<string, number>();
   const around = new Set<string>();
-  if (matmuls.length === 0) return { routed, around, chosen: 1 };
-  const known = new Set(matmuls);
+  if (stacks.size === 0) return { routed, around, weights: new Set(), chosen: 1 };
+  const known = new Set(stacks.keys());
   const received = new Set<string>();
   let chosen = 1;
-  for (const node of matmuls) {
-    const [data, result] = [stackOf(graph, node)?.data, node.outputs[0]];
-    if (!data || !result) continue;
+  for (const [node, { data }] of stacks) {
+    const [result] = node.outputs;
+    if (!result) continue;
     const shape = typeOf(graph, result).shape;
     const rows = elementCount(shape.slice(0, -1));
     const isOfStack = (name: string) => {
@@ -50,18 +57,31 @@ export function expertRoutes(index: GraphIndex): ExpertRoutes {
     for (const group of after.groups) around.add(group);
     routed.set(node.group, width);
   }
-  const counts = new Set(matmuls.map((node) => stackOf(graph, node)?.count));
+  const counts = new Set([...stacks.values()].map(({ count }) => count));
   for (const node of graph.nodes) if (isRouter(node, graph, counts)) around.add(node.group);
-  return { routed, around, chosen };
+  const weights = new Set([...stacks.values()].map(({ weight }) => weight));
+  return { routed, around, weights, chosen };
 }
 
-/** The operand beside a weight per expert; null where a node is not such a matmul. */
-function stackOf(graph: Graph, node: Node): { readonly data: string; readonly count: number } | null {
+/** The operands of a matmul with a weight per expert. */
+interface ExpertMatmul {
+  readonly data: string;
+  readonly weight: string;
+  readonly count: number;
+}
+
+/** Null where a node is not such a matmul. */
+function stackOf({ graph, makers }: GraphIndex, node: Node): ExpertMatmul | null {
   if (entryOf(node.op, node.domain)?.family !== 'contraction') return null;
-  const [data, weight] = node.inputs;
-  const stacked = graph.weights.get(weight ?? '')?.shape ?? [];
+  const [data, operand] = node.inputs;
+  if (!data || !operand) return null;
+  // Files may store each expert's matrix transposed: [experts, columns, rows].
+  const maker = makers.get(operand);
+  const isTurned = maker?.op === 'Transpose' && String(maker.attributes['perm']) === '0,2,1';
+  const weight = (isTurned ? maker.inputs[0] : operand) ?? '';
+  const stacked = graph.weights.get(weight)?.shape ?? [];
   const [count = 1] = stacked;
-  return data && stacked.length === 3 && count > 1 ? { data, count } : null;
+  return stacked.length === 3 && count > 1 ? { data, weight, count } : null;
 }
 
 /** Whether a matmul gives a score for each of so many experts. */

@@ -278,7 +278,7 @@ function* weights(graph: StepGraph): Generator<RankWeight> {
     const type = graph.tensor(tensor);
     if (!reader || !isFloating(type.dtype)) continue;
     counted.add(weight);
-    const experts = graph.routes.routed.has(graph.group(reader));
+    const experts = graph.routes.weights.has(weight);
     const trained = graph.index.graph.weights.get(weight)?.role === 'parameter';
     yield { group: graph.group(reader), name: weight, elements: elementCount(type.localShape), experts, trained };
   }

@@ -95,6 +95,8 @@ export interface OnnxModel {
   readonly kinds: ReadonlyMap<string, InputKind>;
   /** The parameters and buffers that the exported program had, as PyTorch's exporter records them; [] without a record. */
   readonly recorded: readonly RecordedTensor[];
+  /** By initializer that the exporter computed: the values of the program that it was computed from. */
+  readonly foldedFrom: ReadonlyMap<string, readonly string[]>;
   /** The devices that the file wants its nodes on; null where it states none. */
   readonly multiDevice: MultiDevice | null;
   readonly notes: readonly string[];

@@ -174,6 +174,7 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     functions: new Map((proto.functions ?? []).map((item) => functionOf(item, context))),
     kinds,
     recorded: recordedTensors(graph),
+    foldedFrom: foldedFrom(graph),
     multiDevice: multiDeviceOf(proto),
     notes: missing.length > 0 ? [`weights are absent: ${problemsText(missing)}; planning needs none`] : [],
   };
@@ -187,6 +188,16 @@ function recordedTensors(graph: GraphProto): readonly RecordedTensor[] {
       name,
       placeholder,
       kind: kind === 'BUFFER' ? 'buffer' : 'parameter',
+    }),
+  );
+}
+
+/** `['h.0.attn.bias', 'unsqueeze', 'val_3']`, beside the type of a value that onnxscript computed. */
+function foldedFrom({ value_info = [] }: GraphProto): ReadonlyMap<string, readonly string[]> {
+  return new Map(
+    value_info.flatMap(({ name, metadata_props }) => {
+      const record = entry(metadata_props, 'pkg.onnxscript.optimizer.folded_from');
+      return name && record ? [[name, [...record.matchAll(/'([^']*)'/g)].map(([, from = '']) => from)] as const] : [];
     }),
   );
 }

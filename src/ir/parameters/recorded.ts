@@ -6,6 +6,8 @@
  *     val_20        read by an operator of %group_norm(…, %p_g_weight, %p_g_bias): made of one of these, or a helper of the
  * expansion
  *     embedding_1   %add(%embedding, %embedding_1): a value of the program, computed from module state or from nothing
+ *
+ * onnxscript lists beside it what it was computed from: ['wpe.weight', 'arange', 'unsqueeze'].
  */
 import { isFloating } from '../dtype.js';
 import type { OnnxModel, SourceNode } from '../onnx/model.js';
@@ -44,6 +46,7 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
   for (const { inputs, traced = '' } of nodes)
     for (const input of inputs) if (input !== null) read.set(traced, (read.get(traced) ?? new Set()).add(input));
   const nameOf = new Map(model.recorded.map(({ name, placeholder }) => [placeholder, name]));
+  const moved = movedParameters(model);
   const found = new Map<string, TracedConstant>();
   for (const { inputs, traced = '' } of nodes) {
     // Values that the operator of the program reads, but none of the operators that it became.
@@ -56,13 +59,50 @@ export function tracedConstants(model: OnnxModel, nodes: readonly SourceNode[]):
     for (const name of inputs) {
       const type = name === null ? undefined : initializers.get(name);
       if (name === null || !type || !isFloating(type.dtype) || model.kinds.has(name)) continue;
-      const told = tracedUse(name, valuesIn(traced), hidden.length > 0, folded.length > 0);
+      const told =
+        foldedParametersOf(model, name)?.length === 0
+          ? { closed: 'computed from no parameter (exporter metadata)', form: 'value' as const, of: null }
+          : {
+              ...tracedUse(name, valuesIn(traced), hidden.length > 0, folded.length > 0),
+              of: moved.get(name) ?? null,
+            };
       if ((found.get(name)?.closed ?? '') !== null) found.set(name, told);
     }
   }
   const open = [...found].filter(([, { form, closed }]) => form === 'value' && closed === null);
   const [only] = open;
   if (folded.length === 1 && open.length === 1 && only) found.set(only[0], { ...only[1], of: folded[0] ?? null });
+  return found;
+}
+
+/** The parameters that the exporter lists among what it computed an initializer from; null where it lists nothing. */
+export function foldedParametersOf({ foldedFrom, recorded }: OnnxModel, initializer: string): readonly string[] | null {
+  const from = new Set(foldedFrom.get(initializer) ?? []);
+  if (from.size === 0) return null;
+  const found = recorded.filter(({ name, placeholder }) => from.has(name) || from.has(placeholder));
+  return found.flatMap(({ kind, name }) => (kind === 'parameter' ? [name] : []));
+}
+
+/** Operators of the program that only move elements, and the exporter's own values. */
+const MOVES =
+  /^(t|numpy_T|permute|transpose|view|reshape|unsqueeze|squeeze|expand|slice|select|clone|alias|contiguous|val)(_\d+)*$/;
+
+/** Initializers that have the elements of one parameter, or rows of it, and are the only ones computed from it. */
+function movedParameters(model: OnnxModel): ReadonlyMap<string, string> {
+  const { initializers } = model.graph;
+  const parameters = new Set(model.recorded.map(({ name }) => name));
+  const made = new Map<string, string[]>();
+  for (const [name, { dtype }] of initializers)
+    for (const parameter of isFloating(dtype) ? (foldedParametersOf(model, name) ?? []) : [])
+      made.set(parameter, [...(made.get(parameter) ?? []), name]);
+  const found = new Map<string, string>();
+  for (const [parameter, [name = '', ...others]] of made) {
+    if (initializers.has(parameter) || others.length > 0 || name.startsWith('val_')) continue;
+    // What else a lookup was computed from is its indices.
+    const steps = name.startsWith('embedding') ? [] : [name, ...(model.foldedFrom.get(name) ?? [])];
+    const isMoved = steps.every((step) => MOVES.test(step) || parameters.has(step));
+    if (isMoved && foldedParametersOf(model, name)?.length === 1) found.set(name, parameter);
+  }
   return found;
 }
 

@@ -18,8 +18,8 @@ export interface ParameterUnit {
   readonly places: readonly WeightPlace[];
 }
 
-/** Names that exporters make up: `onnx::MatMul_242`, `val_228`, `/b/Constant_output_0`. */
-const MADE_UP = /^(onnx::|\/)|::|^(val|t|transpose|Identity|Constant)_\d+$/;
+/** Names that exporters make up: `onnx::MatMul_242`, `val_228`, `permute`, `/b/Constant_output_0`. */
+const MADE_UP = /^(onnx::|\/)|::|^(val|t|Identity|Constant)_\d+$|^(transpose|permute)(_\d+)?$/;
 
 /** Whether a name is an exporter's own, and not a module's. */
 export function isMadeUp(name: string): boolean {

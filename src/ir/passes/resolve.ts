@@ -57,6 +57,8 @@ interface ResolveInputs {
   readonly statesKinds?: boolean;
   /** Whether the exporter has computed an initializer, perhaps from a parameter. */
   readonly isComputed?: (name: string) => boolean;
+  /** Whether the exporter has computed an initializer in place of a parameter that an operator of the program reads. */
+  readonly standsForParameter?: (name: string) => boolean;
   readonly evaluate: Evaluate;
   /** Versions of the operator sets other than ONNX's own. */
   readonly domains?: ReadonlyMap<string, number>;
@@ -90,7 +92,12 @@ class ResolveWalk {
   private unrolled = 0;
   private readonly parameterForm = (value: TensorValue): ParameterForm | null => {
     if (value.kind === 'tensor') return this.ofParameters.has(value.name) ? 'initializer' : null;
-    const isKept = value.constant.stated && (!this.options.statesKinds || this.gathered.has(value.constant));
+    const { constant } = value;
+    const isKept =
+      constant.stated &&
+      (!this.options.statesKinds ||
+        this.gathered.has(constant) ||
+        this.options.standsForParameter?.(constant.name) === true);
     return isKept ? 'initializer' : null;
   };
 

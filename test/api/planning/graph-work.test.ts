@@ -4,7 +4,7 @@
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import test from 'ava';
 import { type GeneratedModel, generatedModel } from '../../../models/families.js';
 import { importModel } from '../../../src/api/models/import.js';
@@ -18,8 +18,10 @@ import type { PartWork } from '../../../src/cost-model/step/work.js';
 import type { Node } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { findLayers } from '../../../src/ir/passes/find-layers.js';
+import { factsOf } from '../../../src/search/configurations/space.js';
 import type { Layout } from '../../../src/sharding-propagation/layout.js';
 import { ROOT } from '../../cli/autopar.js';
+import { routedExperts, SMALL } from '../../pipelines/expert-models.js';
 import { MODELS } from '../../pipelines/models.js';
 import { slowTests } from '../../selection.js';
 
@@ -186,6 +188,35 @@ test('a layout that cuts what grows with the samples is not one at another numbe
   const padded = { ...assignment, inputs: new Map([[input, padding]]) };
   t.is(atOtherSamples(padded, graph, whole(4).graph), null, 'nor is padding for so many samples');
   t.truthy(atOtherSamples(padded, graph, whole(8).graph));
+});
+
+/** Weights of the chosen experts are gathered for each token, and stored as [experts, columns, rows]. */
+async function gatheredExperts(batch: number) {
+  const file = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'chosen.onnx');
+  writeFileSync(file, writeOnnx(routedExperts('chosen', { ...SMALL, batch, layers: 1, attends: false })));
+  const { graph } = await importModel(file, { keepsParameters: true, stacksExperts: true });
+  rmSync(dirname(file), { recursive: true });
+  return graphOfWork(graph, { kind: 'training', loss: { kind: 'mse' } });
+}
+
+test('experts whose weights are gathered and stored transposed are those of a step', async (t) => {
+  const { work } = await graphWork(await gatheredExperts(8), 1, cluster);
+  t.is(factsOf(work).experts, SMALL.experts);
+  const { experts, width, inner } = SMALL;
+  t.is(
+    [work.first, ...work.layers.map(({ part }) => part), work.last].reduce(
+      (sum, part) => sum + part.expertParameters,
+      0,
+    ),
+    experts * 3 * inner * width,
+  );
+});
+
+test('layouts are not reused where a view has the name that one sample gave to another view', async (t) => {
+  const { graph, assignment } = await graphWork(await gatheredExperts(1), 1, cluster);
+  t.truthy(atOtherSamples(assignment, graph, (await gatheredExperts(1)).graph));
+  // One sample needs no view of its rows as those of all experts, so that the next view has its name.
+  t.is(atOtherSamples(assignment, graph, (await gatheredExperts(2)).graph), null);
 });
 
 slow(
