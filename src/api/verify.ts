@@ -6,7 +6,7 @@ import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
-import { entryOf } from '../ir/ops/index.js';
+import { operatorFamily } from '../ir/ops/index.js';
 import type { Program } from '../program/program.js';
 import { runOnnx } from '../runtime/reference.js';
 import { type RunOptions, runProgram } from '../runtime/run-program.js';
@@ -237,7 +237,7 @@ function orderedOutputs(graph: Graph): ReadonlyMap<string, Ordering> {
   const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
   for (const node of graph.nodes) {
     const values = node.inputs[0];
-    if (entryOf(node.op, node.domain)?.family !== 'sort' || !values || !computed.has(values)) continue;
+    if (operatorFamily(node) !== 'sort' || !values || !computed.has(values)) continue;
     const axis = node.attributes['axis'];
     const rank = graph.tensors.get(values)?.shape.length ?? 0;
     const position = typeof axis === 'number' ? axis : -1;

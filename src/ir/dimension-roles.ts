@@ -16,7 +16,7 @@ import { elementCount, typeOf } from './graph.js';
 import { fixedTensors } from './of-weights.js';
 import type { OperatorFamily } from './operator.js';
 import { operatorOf } from './operator-of.js';
-import { entryOf, ruleOf } from './ops/index.js';
+import { entryOf, operatorFamily, ruleOf } from './ops/index.js';
 import { remembered } from './remembered.js';
 
 export type DimensionRole =
@@ -124,7 +124,7 @@ function foundSequences(blocks: Graph): readonly BatchDimension[] {
   const ofInputs = those(['sequence', 'queries']);
   if (ofInputs.length > 0) return ofInputs;
   const queries = forward.nodes.flatMap((node) => {
-    const named = BY_FACTOR[entryOf(node.op, node.domain)?.family ?? 'view'];
+    const named = BY_FACTOR[operatorFamily(node) ?? 'view'];
     if (!named) return [];
     const rule = ruleOf(operatorOf(forward, node));
     const [queries] = node.inputs;
@@ -216,7 +216,7 @@ function evidenceOf(
 /** The role that the followed dimension has in the first operand of a convolution; null for other operators. */
 function imagePlace(graph: Graph, node: Node, marks: DimensionMarks): DimensionRole | null {
   const [image] = node.inputs;
-  const family = entryOf(node.op, node.domain)?.family;
+  const family = operatorFamily(node);
   if (!image || !family || !IMAGES.has(family)) return null;
   const { shape } = typeOf(graph, image);
   const names = (['batch', 'channels'] as readonly DimensionRole[]).concat(SPATIAL[shape.length - 2] ?? []);

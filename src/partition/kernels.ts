@@ -19,7 +19,7 @@ import { makersOf } from '../ir/makers-and-readers.js';
 import type { Operator, OperatorFamily } from '../ir/operator.js';
 import { operatorOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { entryOf, operatorEntry, operatorRole } from '../ir/ops/index.js';
+import { entryOf, operatorEntry, operatorFamily, operatorRole } from '../ir/ops/index.js';
 import { madeOnce, remembered } from '../ir/remembered.js';
 
 /** The kind of kernel that an operator is part of. `free`: a kernel whose cost counts for another operator. */
@@ -115,14 +115,14 @@ export function largestMatmul(operator: Operator): number {
 }
 
 /** Whether an operator is one matmul, or a few for each result: operators that run on matrix units. */
-export function isMatmul({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
-  return MATMUL_FAMILIES.has(entryOf(op, domain)?.family ?? 'other');
+export function isMatmul(node: Pick<Node, 'op' | 'domain'>): boolean {
+  return MATMUL_FAMILIES.has(familyOf(node));
 }
 
 const MATMUL_FAMILIES: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution', 'recurrent']);
 
-function familyOf({ op, domain }: Pick<Node, 'op' | 'domain'>): OperatorFamily {
-  return entryOf(op, domain)?.family ?? 'other';
+function familyOf(node: Pick<Node, 'op' | 'domain'>): OperatorFamily {
+  return operatorFamily(node) ?? 'other';
 }
 
 function kernelParts(graph: Graph): ReadonlyMap<Node, KernelPart> {
@@ -213,7 +213,7 @@ function isFloatCast(graph: Graph, node: Node): boolean {
 /** Whether a convolution is depthwise, one channel per group: a few multiplications per element read, not on matrix units. */
 function isDepthwise(graph: Graph, { op, domain, attributes, outputs: [output] }: Node): boolean {
   const groups = Number(attributes['group'] ?? 1);
-  if (entryOf(op, domain)?.family !== 'convolution' || groups === 1 || !output) return false;
+  if (operatorFamily({ op, domain }) !== 'convolution' || groups === 1 || !output) return false;
   return typeOf(graph, output).shape[1] === groups;
 }
 

@@ -9,7 +9,7 @@ import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import type { OperatorEntry } from '../ir/operator.js';
 import { operatorOf } from '../ir/operator-of.js';
 import { expertEntries } from '../ir/ops/experts.js';
-import { entryOf, operatorEntry, ruleOf } from '../ir/ops/index.js';
+import { operatorEntry, operatorFamily, ruleOf } from '../ir/ops/index.js';
 import { primeFactors } from '../sharding-propagation/mesh.js';
 import type { SequenceMethods } from '../sharding-propagation/roles.js';
 import type { MeshDegrees, Pins, PossibleDegrees } from './degrees.js';
@@ -180,7 +180,7 @@ interface UndividedHeads {
 
 function undividedHeads(graph: Graph, degree: number): UndividedHeads | null {
   for (const node of graph.nodes) {
-    if (entryOf(node.op, node.domain)?.family !== 'attention') continue;
+    if (operatorFamily(node) !== 'attention') continue;
     const rule = ruleOf(operatorOf(graph, node));
     const heads = attentionHeads(rule);
     // An operator without keys (a rotary embedding) may stay sharded along positions.

@@ -12,7 +12,7 @@ import { type DimensionMark, type DimensionMarks, followDimensions } from '../ir
 import { type BatchDimension, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { weightTensors } from '../ir/of-weights.js';
 import { operatorOf } from '../ir/operator-of.js';
-import { entryOf, ruleOf } from '../ir/ops/index.js';
+import { operatorFamily, ruleOf } from '../ir/ops/index.js';
 import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
 import type { FactorFamily, OperatorPlace } from '../sharding-propagation/roles.js';
 
@@ -127,10 +127,10 @@ function digitsOf(
  * normalises features and scales them, and its gradient.
  */
 function placeOf(node: Node, sequence: ReadonlySet<string>, forward: Node): OperatorPlace {
-  const isAttention = entryOf(node.op, node.domain)?.family === 'attention';
+  const isAttention = operatorFamily(node) === 'attention';
   if (isAttention || sequence.size > 1) return 'attention';
   // Without a scale it is a softmax.
-  const isNorm = entryOf(forward.op, forward.domain)?.family === 'normalisation' && forward.inputs.length > 1;
+  const isNorm = operatorFamily(forward) === 'normalisation' && forward.inputs.length > 1;
   return isNorm ? 'norm' : 'elsewhere';
 }
 
@@ -170,8 +170,7 @@ function headFactors(
   sequence: ReadonlySet<string>,
 ): readonly string[] {
   const others = [...rule.factors.values()].filter(({ name }) => !batch.has(name) && !sequence.has(name));
-  if (entryOf(node.op, node.domain)?.family === 'attention')
-    return others.filter(({ name }) => HEADS.has(name)).map(({ name }) => name);
+  if (operatorFamily(node) === 'attention') return others.filter(({ name }) => HEADS.has(name)).map(({ name }) => name);
   const sides = [...rule.inputs, ...rule.outputs].flatMap((dims) => (dims ? [new Set(dims.flat())] : []));
   return others.filter(isPassed).flatMap(({ name }) => (sides.every((names) => names.has(name)) ? [name] : []));
 }
@@ -188,7 +187,7 @@ export function expertDimensions(graph: Graph): readonly BatchDimension[] {
   const weights = weightTensors(graph);
   const found = new Map<string, BatchDimension>();
   for (const node of graph.nodes) {
-    if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') continue;
+    if (node.phase !== 'forward' || operatorFamily(node) !== 'contraction') continue;
     const rule = ruleOf(operatorOf(graph, node));
     node.inputs.forEach((input, index) => {
       if (input === null || !weights.has(input)) return;

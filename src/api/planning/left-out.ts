@@ -4,7 +4,7 @@
  */
 import { isFloating } from '../../ir/dtype.js';
 import { type Graph, typeOf } from '../../ir/graph.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { operatorFamily } from '../../ir/ops/index.js';
 import type { InnerDegrees } from '../../sharding-propagation/roles.js';
 
 /** The question of degrees, as it was given. */
@@ -40,13 +40,13 @@ export function innerAxes(graph: Graph): readonly ('sp' | 'ep')[] {
 }
 
 function hasAttention(graph: Graph): boolean {
-  return graph.nodes.some(({ op, domain }) => entryOf(op, domain)?.family === 'attention');
+  return graph.nodes.some((node) => operatorFamily(node) === 'attention');
 }
 
 /** A weight for each expert: [experts, rows, columns]. */
 function hasExperts(graph: Graph): boolean {
   return graph.nodes.some(({ op, domain, inputs }) => {
-    if (entryOf(op, domain)?.family !== 'contraction') return false;
+    if (operatorFamily({ op, domain }) !== 'contraction') return false;
     return inputs.some((name) => {
       if (name === null || graph.weights.get(name)?.role !== 'parameter') return false;
       const { dtype, shape } = typeOf(graph, name);

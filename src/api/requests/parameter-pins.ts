@@ -10,7 +10,7 @@ import type { FactorKind } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { operatorOf } from '../../ir/operator-of.js';
-import { entryOf, ruleOf } from '../../ir/ops/index.js';
+import { entryOf, operatorFamily, ruleOf } from '../../ir/ops/index.js';
 import { mayBePadded } from '../../ir/padding.js';
 import { forwardGroups } from '../../partition/kernels.js';
 import { onlyStage } from '../../partition/lower-stages.js';
@@ -70,7 +70,7 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const groupOf = (node: Node) => groups.get(node.name) ?? node.group;
   const inside = new Set([...routed.keys(), ...around]);
   const isBeside = (node: Node) =>
-    BESIDE.has(entryOf(node.op, node.domain)?.family ?? 'other') &&
+    BESIDE.has(operatorFamily(node) ?? 'other') &&
     [
       ...node.inputs.flatMap((input) => index.makers.get(input ?? '') ?? []),
       ...node.outputs.flatMap((output) => index.readers.get(output ?? '') ?? []),
@@ -118,7 +118,7 @@ function neededUnsharded(graph: Graph): ReadonlyMap<Node, readonly string[]> {
   const outputs = new Map(graph.nodes.map(({ name, outputs: [output] }) => [name, output]));
   for (const node of inOrder) {
     const rule = ruleOf(operatorOf(graph, node));
-    const family = entryOf(node.op, node.domain)?.family;
+    const family = operatorFamily(node);
     if (family !== 'elementwise' && family !== 'normalisation') continue;
     const [output] = node.outputs;
     // The gradient of a sum is unsharded where the sum is.
@@ -161,7 +161,7 @@ export function matmulPins(
   const views = new Map(
     graph.nodes.flatMap((node) => {
       const [from, ...others] = node.inputs.filter((input) => input !== null);
-      const isView = entryOf(node.op, node.domain)?.family === 'view' && others.length === 0;
+      const isView = operatorFamily(node) === 'view' && others.length === 0;
       return isView && node.phase === 'forward' && held.has(from ?? '')
         ? node.outputs.flatMap((output) => (output === null ? [] : [[output, from ?? ''] as const]))
         : [];
@@ -169,7 +169,7 @@ export function matmulPins(
   );
   return graph.nodes.flatMap((node): readonly Pin[] => {
     const strategy = strategies.get(node.group);
-    if (!strategy || node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return [];
+    if (!strategy || node.phase !== 'forward' || operatorFamily(node) !== 'contraction') return [];
     const { operands } = sidesUnder(graph, node, strategy, mesh);
     return node.inputs.flatMap((tensor, index): readonly Pin[] => {
       const layout = operands[index];

@@ -8,7 +8,7 @@
 import type { GraphIndex } from '../../ir/blocks/matching.js';
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { operatorFamily } from '../../ir/ops/index.js';
 
 export interface ExpertRoutes {
   /** By group of a matmul: elements of each of its rows that come from other ranks, and that go to them. */
@@ -72,7 +72,7 @@ interface ExpertMatmul {
 
 /** Null where a node is not such a matmul. */
 function stackOf({ graph, makers }: GraphIndex, node: Node): ExpertMatmul | null {
-  if (entryOf(node.op, node.domain)?.family !== 'contraction') return null;
+  if (operatorFamily(node) !== 'contraction') return null;
   const [data, operand] = node.inputs;
   if (!data || !operand) return null;
   // Files may store each expert's matrix transposed: [experts, columns, rows].
@@ -87,7 +87,7 @@ function stackOf({ graph, makers }: GraphIndex, node: Node): ExpertMatmul | null
 /** Whether a matmul gives a score for each of so many experts. */
 function isRouter({ phase, op, domain, inputs, outputs }: Node, graph: Graph, counts: ReadonlySet<unknown>): boolean {
   const [result] = outputs;
-  if (phase !== 'forward' || !result || entryOf(op, domain)?.family !== 'contraction') return false;
+  if (phase !== 'forward' || !result || operatorFamily({ op, domain }) !== 'contraction') return false;
   const weight = graph.weights.get(inputs[1] ?? '');
   return weight?.shape.length === 2 && counts.has(lastOf(graph, result));
 }
@@ -146,7 +146,7 @@ function tokensOf(origin: string, index: GraphIndex): number {
   );
   if (!maker || !source) return rowsOf(origin);
   // Views and transpositions keep all rows; a result of a look-up has as many rows as tokens are chosen.
-  const keepsRows = rowsOf(source) === rowsOf(origin) && entryOf(maker.op, maker.domain)?.family === 'view';
+  const keepsRows = rowsOf(source) === rowsOf(origin) && operatorFamily(maker) === 'view';
   return keepsRows ? tokensOf(source, index) : rowsOf(source);
 }
 

@@ -2,7 +2,7 @@
  * @file The matmuls of an operator group as a rank runs them: rows, columns and depth of each.
  */
 import { elementCount } from '../../ir/graph.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { entryOf, operatorFamily } from '../../ir/ops/index.js';
 import type { ComputeNode } from '../../partition/sharded-graph.js';
 import type { PassPhase, StepGraph } from './step-graph.js';
 import type { StepWork } from './work.js';
@@ -58,7 +58,7 @@ export function* matmulsWithin(
 ): Generator<Matmul> {
   for (const matmul of matmuls(graph, group, phase, nodes)) yield { ...matmul, tokens: 'rows' };
   for (const node of nodes) {
-    if (entryOf(node.op, node.domain)?.family !== 'recurrent') continue;
+    if (operatorFamily(node) !== 'recurrent') continue;
     const [rows, input, state] = node.inputs.map((name) => (name === null ? [] : graph.tensor(name).localShape));
     const [directions = 1, columns = 1, depth = 1] = input ?? [];
     const positions = elementCount(rows?.slice(0, 2) ?? []);

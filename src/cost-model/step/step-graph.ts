@@ -7,7 +7,7 @@ import type { Graph, Node } from '../../ir/graph.js';
 import { appendTo } from '../../ir/group-by.js';
 import { type Makers, makersOf } from '../../ir/makers-and-readers.js';
 import type { OperatorFamily } from '../../ir/operator.js';
-import { entryOf } from '../../ir/ops/index.js';
+import { entryOf, operatorFamily } from '../../ir/ops/index.js';
 import { forwardGroups } from '../../partition/kernels.js';
 import {
   type ComputeNode,
@@ -82,7 +82,7 @@ export class StepGraph {
   family(group: string): OperatorFamily {
     const head = this.heads.get(group);
     if (!head) return 'elementwise';
-    return entryOf(head.op, head.domain)?.family ?? 'other';
+    return operatorFamily(head) ?? 'other';
   }
 
   tensor(name: string): ShardedTensor {

@@ -8,7 +8,7 @@
  */
 import type { Graph, Node } from '../graph.js';
 import { makersOf, readersOf } from '../makers-and-readers.js';
-import { entryOf, operatorRole } from '../ops/index.js';
+import { operatorFamily, operatorRole } from '../ops/index.js';
 import type { RecomputeKind } from './recompute-names.js';
 
 /** The repeated layers of a graph, all classes in the order of the model. */
@@ -34,7 +34,7 @@ export function operatorsOfKind(
   const matmuls = new Map<string | null, number>();
   return namesOf(
     own.filter((node) => {
-      const family = familyOf(node);
+      const family = operatorFamily(node);
       if (inner.has(node)) return true;
       if (family === 'attention' || family === 'recurrent') return false;
       if (!isMatmul(node)) return true;
@@ -49,16 +49,12 @@ function namesOf(nodes: Iterable<Node>): ReadonlySet<string> {
   return new Set([...nodes].map(({ name }) => name));
 }
 
-function familyOf({ op, domain }: Node): string | undefined {
-  return entryOf(op, domain)?.family;
-}
-
 function isAttention(node: Node): boolean {
-  return familyOf(node) === 'attention';
+  return operatorFamily(node) === 'attention';
 }
 
 function isMatmul(node: Node): boolean {
-  const family = familyOf(node);
+  const family = operatorFamily(node);
   return family === 'contraction' || family === 'convolution';
 }
 

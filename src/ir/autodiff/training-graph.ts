@@ -10,7 +10,7 @@ import { AutoparError } from '../error.js';
 import { type Graph, type Node, typeOf, type Weight } from '../graph.js';
 import { readersOf } from '../makers-and-readers.js';
 import { isAccumulator } from '../ops/accumulate.js';
-import { entryOf } from '../ops/index.js';
+import { operatorFamily } from '../ops/index.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
 import { appendOptimizer } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
@@ -118,7 +118,7 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
 
 /** Parts of a recurrence's weight: each direction has its own weights and two biases, one for its input and one for its state. */
 function stackedParts(reader: Node | undefined, { tensors }: Graph, name: string): number {
-  if (!reader || entryOf(reader.op, reader.domain)?.family !== 'recurrent') return 1;
+  if (!reader || operatorFamily(reader) !== 'recurrent') return 1;
   const [directions = 1] = tensors.get(name)?.shape ?? [];
   return reader.inputs.indexOf(name) === 3 ? 2 * directions : directions;
 }

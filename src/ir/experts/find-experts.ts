@@ -14,7 +14,7 @@ import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
 import { weightTensors } from '../of-weights.js';
 import { operatorOf } from '../operator-of.js';
-import { entryOf, ruleOf } from '../ops/index.js';
+import { operatorFamily, ruleOf } from '../ops/index.js';
 import { type ChosenWeights, chosenWeights } from './chosen-weights.js';
 import {
   expertRolesOf,
@@ -115,7 +115,7 @@ interface ExpertMatrices {
 
 /** The operand of a matmul with a matrix for each expert; null where it has none. */
 function stackOf(graph: Graph, node: Node, { constant, chosen }: ExpertWeights): ExpertMatrices | null {
-  if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return null;
+  if (node.phase !== 'forward' || operatorFamily(node) !== 'contraction') return null;
   if (node.inputs.length !== 2) return null;
   const rule = ruleOf(operatorOf(graph, node));
   const made = rule.outputs[0]?.flat() ?? [];
@@ -216,7 +216,7 @@ class ExpertWalk {
   }
 
   private visit(node: Node): 'inside' | 'end' | null {
-    const family = entryOf(node.op, node.domain)?.family;
+    const family = operatorFamily(node);
     const stack = stackOf(this.graph, node, this.weights);
     if (stack) {
       const { experts, choice } = this.group[0] ?? stack;

@@ -10,7 +10,7 @@ import { type Graph, type Node, typeOf } from '../graph.js';
 import { makersOf, readersOf } from '../makers-and-readers.js';
 import { operatorOf } from '../operator-of.js';
 import { constant } from '../ops/constants.js';
-import { entryOf, ruleOf } from '../ops/index.js';
+import { operatorFamily, ruleOf } from '../ops/index.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
 import { expertCounts } from './find-experts.js';
 
@@ -93,7 +93,7 @@ function finderIn(graph: Graph): (gather: Node) => Gathered | null {
     if (sizes(choice).length !== sizes(index).length || wanted !== own(rule.inputs[1 - place] ?? null, sizes(weights)))
       return null;
     const found = { product, place, all, choice, weights, axis, experts: sizes(all)[chosenAxis] ?? 1 };
-    if (made < 0) return entryOf(product.op, product.domain)?.family === 'contraction' ? { ...found, sum: null } : null;
+    if (made < 0) return operatorFamily(product) === 'contraction' ? { ...found, sum: null } : null;
     const sum = only(product.outputs[0]);
     const isSum = sum?.op === 'ReduceSum' && [sum.attributes['axes']].flat().join() === `${made}`;
     return product.op === 'Mul' && product.domain === '' && isSum ? { ...found, sum } : null;

@@ -8,7 +8,7 @@
 import { type Attributes, elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { type Readers, readersOf } from '../makers-and-readers.js';
 import { constant } from '../ops/constants.js';
-import { entryOf } from '../ops/index.js';
+import { operatorFamily } from '../ops/index.js';
 import type { IdentityUse } from '../parameters/identities.js';
 import { parameterUnits } from '../parameters/units.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
@@ -261,7 +261,7 @@ class Stack {
     if (node.domain === '' && VIEWS.has(node.op))
       return before.at(-1) === after.at(-1) && after.length > 1 ? 'tokens' : null;
     if (node.domain === '' && CUTS.has(node.op)) return cutsFeatures(node, before.length) ? 'tokens' : null;
-    const isPointwise = entryOf(node.op, node.domain)?.family === 'elementwise';
+    const isPointwise = operatorFamily(node) === 'elementwise';
     return isPointwise && elementCount(after.slice(0, -1)) === elementCount(this.lead) ? 'tokens' : null;
   }
 

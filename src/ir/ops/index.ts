@@ -106,6 +106,11 @@ export function ruleOf(operator: Operator): FactorRule {
   return operatorEntry(operator).rule(operator);
 }
 
+/** The family of an operator; undefined where the registry does not know it. */
+export function operatorFamily({ op, domain }: Pick<Operator, 'op' | 'domain'>): OperatorEntry['family'] | undefined {
+  return entryOf(op, domain)?.family;
+}
+
 /** The role of an operator; undefined where it has none. */
 export function operatorRole({ op, domain }: Pick<Operator, 'op' | 'domain'>): OperatorRole | undefined {
   return entryOf(op, domain)?.role;

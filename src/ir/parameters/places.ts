@@ -14,7 +14,7 @@ import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
 import type { OperatorEntry, OperatorFamily } from '../operator.js';
 import { operatorOf } from '../operator-of.js';
-import { entryOf, ruleOf } from '../ops/index.js';
+import { entryOf, operatorFamily, ruleOf } from '../ops/index.js';
 
 /** One use of a weight. */
 export interface ParameterPlace {
@@ -145,7 +145,7 @@ class PlaceFinder {
     const operands = node.inputs.filter((tensor) => tensor !== null);
     const [result] = node.outputs.filter((tensor) => tensor !== null);
     if (operands.length !== 1 || node.outputs.length !== 1 || node.body !== null || result === undefined) return null;
-    const family = entryOf(node.op, node.domain)?.family;
+    const family = operatorFamily(node);
     return family === 'view' || family === 'elementwise' ? result : null;
   }
 
@@ -223,7 +223,7 @@ class PlaceFinder {
       if (this.graph.inputs.includes(at)) return true;
       const maker = this.makers.get(at);
       const read = (maker?.inputs ?? []).filter((input) => input !== null && this.depends(input));
-      const family = maker ? entryOf(maker.op, maker.domain)?.family : undefined;
+      const family = maker ? operatorFamily(maker) : undefined;
       const [next] = read;
       if ((family !== 'view' && family !== 'elementwise') || read.length !== 1 || !next) return false;
       at = next;
@@ -240,7 +240,7 @@ class PlaceFinder {
     let at: string | null = tensor;
     for (let step = 0; at !== null && step < 4; step++) {
       const maker = this.makers.get(at);
-      const family = maker ? entryOf(maker.op, maker.domain)?.family : undefined;
+      const family = maker ? operatorFamily(maker) : undefined;
       if (!maker || !family) return false;
       if (BIASED_FAMILIES.has(family)) return true;
       const alone = maker.inputs.filter((input) => input !== null).length === 1;
@@ -254,7 +254,7 @@ class PlaceFinder {
     let next: string | null = tensor;
     for (let step = 0; next !== null && step < 4; step++) {
       const readers: readonly OperandReader[] = this.readers.get(next) ?? [];
-      const families = readers.map(({ node }) => entryOf(node.op, node.domain)?.family);
+      const families = readers.map(({ node }) => operatorFamily(node));
       if (readers.some(({ node }, index) => families[index] === 'normalisation' && node.inputs.length === 1))
         return true;
       const [only] = readers;

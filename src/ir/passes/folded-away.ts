@@ -7,7 +7,7 @@
  *     Identity operators that are called dropout
  */
 import type { OnnxModel, SourceNode } from '../onnx/model.js';
-import { entryOf } from '../ops/index.js';
+import { operatorFamily } from '../ops/index.js';
 import { valuesIn } from '../parameters/recorded.js';
 
 const RUNNING = /\.running_(mean|var)$/;
@@ -55,7 +55,7 @@ function computedKernels({ graph: { initializers } }: OnnxModel, nodes: readonly
   if (!named) return [];
   const kernels = nodes.flatMap(({ op, domain, inputs: [, kernel, bias] }) => {
     const computed = [kernel, bias].every((name) => name && COMPUTED.test(name) && initializers.has(name));
-    return computed && kernel && entryOf(op, domain)?.family === 'convolution' ? [kernel] : [];
+    return computed && kernel && operatorFamily({ op, domain }) === 'convolution' ? [kernel] : [];
   });
   return [...new Set(kernels)];
 }

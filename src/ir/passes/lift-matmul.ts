@@ -12,7 +12,7 @@ import { type Graph, type Node, type TensorType, typeOf } from '../graph.js';
 import { appendTo } from '../group-by.js';
 import { makersOf, readersOf } from '../makers-and-readers.js';
 import { needed } from '../needed.js';
-import { entryOf } from '../ops/index.js';
+import { operatorFamily } from '../ops/index.js';
 
 /** The graph without flattening around MatMul. */
 export function liftMatMul(graph: Graph): Graph {
@@ -66,8 +66,7 @@ function liftable(
   readers: ReadonlyMap<string, readonly Node[]>,
 ): FlattenChain | null {
   const [left, right] = matmul.inputs;
-  if (entryOf(matmul.op, matmul.domain)?.family !== 'contraction' || matmul.op !== 'MatMul' || !left || !right)
-    return null;
+  if (operatorFamily(matmul) !== 'contraction' || matmul.op !== 'MatMul' || !left || !right) return null;
   const flatten = makers.get(left);
   if (!flatten || !isReshape(flatten) || typeOf(graph, right).shape.length !== 2) return null;
   if (typeOf(graph, left).shape.length !== 2) return null;
@@ -116,7 +115,7 @@ function unflattens(graph: Graph, node: Node, flat: string): boolean {
 
 /** Whether it is elementwise, and all other operands are vectors over the last dimension. */
 function worksByRow(graph: Graph, node: Node, operand: string): boolean {
-  if (entryOf(node.op, node.domain)?.family !== 'elementwise' || node.outputs.length !== 1) return false;
+  if (operatorFamily(node) !== 'elementwise' || node.outputs.length !== 1) return false;
   return node.inputs.every((input) => input === null || input === operand || typeOf(graph, input).shape.length <= 1);
 }
 

@@ -5,7 +5,7 @@ import { isFloating } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
 import type { SourceNode } from '../onnx/model.js';
 import { isDifferentiable } from '../operator.js';
-import { entryOf } from '../ops/index.js';
+import { entryOf, operatorFamily } from '../ops/index.js';
 import { isTensor, type TensorValue, typeOfValue, type Value } from './values.js';
 
 /** `parameter`: the exporter states it; `initializer`: it may be one, or is made of such values only. */
@@ -52,7 +52,5 @@ export function rearranges(
 ): boolean {
   const count = (all: readonly (TensorType | null)[]): number =>
     all.reduce((sum, type) => sum + (type ? elementCount(type.shape) : 0), 0);
-  return (
-    types !== null && entryOf(node.op, node.domain)?.family === 'view' && count(types) <= count(values.map(typeOfValue))
-  );
+  return types !== null && operatorFamily(node) === 'view' && count(types) <= count(values.map(typeOfValue));
 }

@@ -12,7 +12,7 @@ import { type ConstantTensor, elementCount, type Graph, type Node, type TensorTy
 import { readWeight } from '../onnx/tensors.js';
 import { operatorOf } from '../operator-of.js';
 import { constant, numbersOf } from '../ops/constants.js';
-import { entryOf, ruleOf } from '../ops/index.js';
+import { entryOf, operatorFamily, ruleOf } from '../ops/index.js';
 import { liftBatch } from './lift-batch.js';
 
 /** Types in which exporters number samples. */
@@ -45,7 +45,7 @@ export function resizeBatch(graph: Graph, batch: number): Graph {
 export function resizeNotes(graph: Graph): readonly string[] {
   const marks = followBatch(graph);
   const summing = graph.nodes.find((node) => {
-    if (entryOf(node.op, node.domain)?.family !== 'contraction') return false;
+    if (operatorFamily(node) !== 'contraction') return false;
     const { factors } = ruleOf(operatorOf(graph, node));
     return [...marks.factorMarks(node).keys()].some((factor) => factors.get(factor)?.kind === 'contracting');
   });
@@ -118,7 +118,7 @@ class Resizing {
    * scatter writes fixed positions of.
    */
   private pickedAlong(node: Node, rule: FactorRule, factors: ReadonlyMap<string, DimensionMark>): number | null {
-    const family = entryOf(node.op, node.domain)?.family;
+    const family = operatorFamily(node);
     const held = (tensor: string | null) =>
       tensor !== null && this.marks.dimensionMarks(tensor).some((mark) => mark !== null);
     const picks = family === 'indexing' || (family === 'view' && !node.outputs.some(held));

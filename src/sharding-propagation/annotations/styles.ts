@@ -12,7 +12,7 @@
 import type { Graph, Node } from '../../ir/graph.js';
 import { weightTensors } from '../../ir/of-weights.js';
 import { operatorOf } from '../../ir/operator-of.js';
-import { entryOf, ruleOf } from '../../ir/ops/index.js';
+import { operatorFamily, ruleOf } from '../../ir/ops/index.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { OperatorPin, PinSource } from '../pin.js';
 import { pieceName } from '../refine.js';
@@ -102,7 +102,7 @@ function biasPin(
   { context, source, tp }: Styling,
 ): readonly OperatorPin[] {
   const operand = reader.inputs.indexOf(weighted);
-  if (operand < 0 || entryOf(reader.op, reader.domain)?.family !== 'elementwise') return [];
+  if (operand < 0 || operatorFamily(reader) !== 'elementwise') return [];
   const rule = ruleOf(operatorOf(context.graph, reader));
   const [factor, ...others] = rule.inputs[operand]?.[axis] ?? [];
   if (factor === undefined || others.length > 0) return [];
@@ -153,7 +153,7 @@ function sequence(styling: Styling): readonly OperatorPin[] {
   const { graph } = context;
   const pins = nodes.flatMap((node): readonly OperatorPin[] => {
     const activation = node.inputs.some((name) => name !== null && !context.weights().has(name));
-    if (!activation || !ALONG_THE_SEQUENCE.has(entryOf(node.op, node.domain)?.family)) return [];
+    if (!activation || !ALONG_THE_SEQUENCE.has(operatorFamily(node))) return [];
     const rule = ruleOf(operatorOf(graph, node));
     const found = context.sequence()(node, rule);
     if (!found) return [];
