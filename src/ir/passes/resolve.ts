@@ -22,7 +22,7 @@ import { type Constant, ConstantFolder, type Evaluate } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { attributesInFull, dataDependent, inferByEntry, inferUnknown } from './infer.js';
 import { normalisationOf, viewNormalisations } from './normalise.js';
-import { type ParameterForm, readsParameters, rearranges, turnsParameter } from './of-parameters.js';
+import { formOfResults, type ParameterForm, rearranges, turnsParameter } from './of-parameters.js';
 import { convertOpset } from './opset.js';
 import { PickedRows } from './picked-rows.js';
 import { gatherNode, repeatedElements } from './repeated-elements.js';
@@ -80,8 +80,8 @@ class ResolveWalk {
   private readonly operators: ResolvedOperators;
   /** Elements of initializers that repeat them. */
   private readonly gathered = new Set<Constant>();
-  /** Results of operators on parameters that stay. */
-  private readonly ofParameters = new Set<string>();
+  /** Results of operators on parameters that stay, with their form. */
+  private readonly ofParameters = new Map<string, ParameterForm>();
   private readonly unknown = new Map<string, number>();
   private readonly context: RewriteContext;
   private readonly picked: PickedRows;
@@ -91,7 +91,7 @@ class ResolveWalk {
   ]);
   private unrolled = 0;
   private readonly parameterForm = (value: TensorValue): ParameterForm | null => {
-    if (value.kind === 'tensor') return this.ofParameters.has(value.name) ? 'initializer' : null;
+    if (value.kind === 'tensor') return this.ofParameters.get(value.name) ?? null;
     const { constant } = value;
     const isKept =
       constant.stated &&
@@ -328,10 +328,10 @@ class ResolveWalk {
       }),
     );
     const large = types.some((type) => type !== null && elementCount(type.shape) > FOLD_LIMIT);
-    const kept = this.options.keepsParameters === true && readsParameters(node, values, types, this.parameterForm);
+    const kept = this.options.keepsParameters ? formOfResults(node, values, types, this.parameterForm) : null;
     const quantised = !this.options.forTraining && constants.some(({ dequantised }) => dequantised);
     if (large || kept || quantised || turnsParameter(node, values)) {
-      if (kept) for (const output of node.outputs) if (output !== null) this.ofParameters.add(output);
+      if (kept) for (const output of node.outputs) if (output !== null) this.ofParameters.set(output, kept);
       this.emit(node, attributes, values, types, constants);
       return;
     }

@@ -34,6 +34,25 @@ test('a table behind a norm and a stored transposed matrix is trained, as the re
   t.deepEqual([...trained].sort(), [...names].sort());
 });
 
+test('what formulas make of a parameter alone is trained, as the position bias of Swin v2', async (t) => {
+  const parameter = { key: 'pkg.torch.export.graph_signature.InputSpec.kind', value: 'PARAMETER' };
+  const file = await saved(
+    model({
+      node: [
+        node('Sigmoid', ['bias'], ['open']),
+        node('Mul', ['open', 'scalar_tensor_default'], ['scaled']),
+        node('Add', ['x', 'scaled'], ['y']),
+      ],
+      initializer: [{ ...ramp('bias', [4]), metadata_props: [parameter] }, ramp('scalar_tensor_default', [1])],
+      input: [value('x', [2, 4])],
+      output: [value('y', [2, 4])],
+      metadata_props: [recordOf(['bias'])],
+    }),
+  );
+  const { trained } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual(trained, ['bias']);
+});
+
 test('a folded value is a parameter only if the exporter lists one among what it was computed from', async (t) => {
   const from = (name: string, list: string) => ({
     ...value(name, [4]),
