@@ -2,6 +2,7 @@
  * @file Inputs of emitted programs that are no rows of a table, or no classes: each rank ends before the first step.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -29,6 +30,10 @@ const told = missing(absence !== null, `inputs of torch programs (${absence})`);
       writeFileSync(file, writeNpz({ ids: array(ids), labels: array(labels) }));
       return python([join(output, 'torch', 'main.py'), '--device', 'cpu', '--inputs', file]);
     };
+    // A program of one rank needs no port: that of PyTorch's default may be another program's.
+    const other = createServer();
+    await new Promise<void>((resolve) => other.once('error', () => resolve()).listen(29500, '127.0.0.1', resolve));
+    t.teardown(() => other.close());
     t.regex(run(63, -100), /^step 1 loss/m);
     for (const [ids, labels, says] of [
       [0, 500, 'labels[2, 5] is 500, and its values are 0 to 63, or -100'],

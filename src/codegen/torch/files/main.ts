@@ -100,9 +100,12 @@ def main():
         if local >= torch.cuda.device_count():
             sys.exit(f"rank {os.environ.get('RANK', '0')} has no GPU: this machine has {torch.cuda.device_count()}")
         torch.cuda.set_device(local)
-    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("RANK", "0"), ("WORLD_SIZE", "1")):
-        os.environ.setdefault(name, value)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if options.device == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if options.device == "cuda" else "gloo"
+    if "RANK" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        # Without torchrun it is alone, and needs no port, which another program may have.
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
         run(options)
     finally:
