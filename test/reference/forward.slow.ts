@@ -32,23 +32,27 @@ else {
     const lacking = new Set<string>();
     const faults: string[] = [];
     let checked = 0;
+    const seen = new Map<string, number>();
     for (const [number, sample] of CASES.entries()) {
       const name = `${sample.domain}:${sample.op}`;
+      // A sample draws the same values whatever samples of other operators there are.
+      const own = (seen.get(name) ?? 0) + 1;
+      seen.set(name, own);
       if (DRAWS.test(sample.op)) continue;
       if (!torch.operators.has(name)) {
         lacking.add(name);
         continue;
       }
       const operator = operatorOfCase(sample);
-      const inputs = sample.inputs.map((input, index) => (input ? randomValues(input, number * 16 + index) : null));
+      const inputs = sample.inputs.map((input, index) => (input ? randomValues(input, own * 16 + index) : null));
       const expected = await run(sample, inputs, operator.outputs);
       try {
         const { outputs } = await torch.evaluate({ model: operatorModel(operator), arrays: arraysOf(inputs) });
         for (const [index, value] of expected.entries()) {
-          const own = outputs[`y${index}`];
-          if (value === null || own === undefined) continue;
+          const found = outputs[`y${index}`];
+          if (value === null || found === undefined) continue;
           const tolerance = value.dtype === 'float16' ? 5e-3 : 2e-4;
-          const fault = difference(valuesOf(own), value, tolerance);
+          const fault = difference(valuesOf(found), value, tolerance);
           if (fault) faults.push(`${number} ${name} ${JSON.stringify(sample.attributes)}, y${index}: ${fault}`);
         }
         checked++;
