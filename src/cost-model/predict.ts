@@ -151,18 +151,25 @@ export function usableBytes(cluster: Cluster): number | undefined {
   return cluster.local ? undefined : bytesForTensors(cluster.device.memoryBytes, cluster);
 }
 
+type DeviceCount = Pick<Cluster, 'local' | 'nodes' | 'perNode'>;
+
+/** Bytes of a device that are never its tensors': its context and, where there are several devices, the communication library. */
+export function fixedBytes({ local, nodes, perNode }: DeviceCount): number {
+  if (local) return 0;
+  const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
+  return contextBytes + (nodes * perNode > 1 ? communicationBytes : 0);
+}
+
 /** Bytes that tensors may take of so many of a device. */
-export function bytesForTensors(deviceBytes: number, { local }: Pick<Cluster, 'local'>): number {
-  if (local) return deviceBytes;
-  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
-  return Math.floor((deviceBytes - contextBytes - communicationBytes) / (1 + fragmentation));
+export function bytesForTensors(deviceBytes: number, cluster: DeviceCount): number {
+  if (cluster.local) return deviceBytes;
+  return Math.floor((deviceBytes - fixedBytes(cluster)) / (1 + DEVICE_OVERHEAD.fragmentation));
 }
 
 /** Bytes of a device whose tensors take so many. */
-export function deviceBytes(tensors: number, { local }: Pick<Cluster, 'local'>): number {
-  if (local) return tensors;
-  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
-  return Math.ceil(tensors * (1 + fragmentation)) + contextBytes + communicationBytes;
+export function deviceBytes(tensors: number, cluster: DeviceCount): number {
+  if (cluster.local) return tensors;
+  return Math.ceil(tensors * (1 + DEVICE_OVERHEAD.fragmentation)) + fixedBytes(cluster);
 }
 
 /** `compute`, a collective and the mesh axes that it runs over: `all-reduce(tp)`, or a copy: `load(host)`. */

@@ -1,7 +1,6 @@
 /** @file Devices without room for any tensor are refused before anything is searched. */
 import type { Cluster } from '../cost-model/cluster.js';
-import { DEVICE_OVERHEAD } from '../cost-model/hardware.js';
-import { usableBytes } from '../cost-model/predict.js';
+import { fixedBytes, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
 import { bytesWritten } from './figures.js';
 
@@ -11,12 +10,11 @@ import { bytesWritten } from './figures.js';
  */
 export function checkRoom(cluster: Cluster, limitBytes: number | undefined): void {
   if (limitBytes !== undefined || (usableBytes(cluster) ?? 1) > 0) return;
-  const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
   throw new AutoparError(
     'nothing-fits',
     'noPlan',
     `a device has ${bytesWritten(cluster.device.memoryBytes)}, and context and communication library take ` +
-      `${bytesWritten(contextBytes + communicationBytes)}: nothing is left for tensors`,
+      `${bytesWritten(fixedBytes(cluster))}: nothing is left for tensors`,
     {},
     'take devices with more memory (--cluster), or give the memory of the tensors themselves, such as --memory 500MB',
   );

@@ -55,7 +55,7 @@ test('a part of the cluster is chosen within the memory that --memory gives to t
 test('where nothing fits one device, the error names it', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
-  const line = `${STEP.replace('1x4', '1x1')} --objective memory --memory 100kB`;
+  const line = `${STEP.replace('1x4', '1x1')} --objective memory --memory 1.92MB`;
   const { code, stderr } = await autopar(line.split(' '), { cwd: folder });
   t.is(code, 4);
   t.regex(stderr, /no combination of degrees for 1 device is possible/);

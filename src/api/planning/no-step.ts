@@ -2,7 +2,7 @@
  * @file Why a search over training steps finds no step, and how it would find one.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
-import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
+import { bytesForTensors, fixedBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
 import type { DegreesVerdict, FoundConfigurations } from '../../search/configurations/best-configurations.js';
 import type { Combination, Decided, SpaceOptions } from '../../search/configurations/space.js';
@@ -63,11 +63,15 @@ export function outOfTime({ verdicts, priced }: Pick<FoundConfigurations, 'verdi
   );
 }
 
-/** Nothing fits: the configuration that needs least, and ways to fix it. */
+/**
+ * Nothing fits: the configuration that needs least, and ways to fix it.
+ * @param limitsTensors the limit was given for tensors alone, and memory is stated as theirs
+ */
 export function nothingFits(
   verdicts: readonly DegreesVerdict[],
   limitBytes: number | null,
   cluster: Cluster,
+  limitsTensors: boolean,
 ): AutoparError {
   const large = verdicts.flatMap((verdict) => (verdict.kind === 'too-large' ? [verdict.least] : []));
   const [least] = large.sort((a, b) => a.bytes - b.bytes);
@@ -77,9 +81,11 @@ export function nothingFits(
   const onHost = offload === 'none' ? '' : `, ${offload === 'all' ? 'optimizer and activations' : offload} on the host`;
   const held = host ? `, and ${gigabytes(host.bytes)} of the ${gigabytes(host.memoryBytes)} on a host` : '';
   // Each device has this overhead, whatever it holds; only the rest is divided among devices.
-  const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
-  const fixed = cluster.local ? 0 : contextBytes + communicationBytes;
-  const times = limitBytes > fixed ? Math.ceil((least.bytes - fixed) / (limitBytes - fixed)) : null;
+  const fixed = limitsTensors ? 0 : fixedBytes(cluster);
+  const [limit, needed] = [limitBytes, least.bytes].map((bytes) =>
+    limitsTensors ? bytesForTensors(bytes, cluster) : bytes,
+  ) as [number, number];
+  const times = limit > fixed ? Math.ceil((needed - fixed) / (limit - fixed)) : null;
   const more =
     times === null
       ? `more of them do not help: context and communication take ${gigabytes(fixed)} of each`
@@ -87,11 +93,11 @@ export function nothingFits(
   return new AutoparError(
     'nothing-fits',
     'noPlan',
-    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: the smallest is ` +
-      `${listedDegrees(degrees, AXIS_ORDER)}, ZeRO ${zero}, recompute ${recompute}${onHost}, with ${gigabytes(least.bytes)} ` +
+    `nothing fits ${gigabytes(limit)} on ${clusterSize(cluster)} devices: the smallest is ` +
+      `${listedDegrees(degrees, AXIS_ORDER)}, ZeRO ${zero}, recompute ${recompute}${onHost}, with ${gigabytes(needed)} ` +
       `on stage ${least.stage}${held}`,
     {},
-    `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; ` +
+    `take devices with ${gigabytes(needed, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; ` +
       'or a smaller model',
   );
 }

@@ -21,6 +21,8 @@ export interface PreparedStep {
   /** Samples that facts and FLOPs are read at: one, or the file's own batch where it cannot be rebuilt at one. */
   readonly sample: number;
   readonly limitBytes: number | null;
+  /** The limit was given for tensors alone. */
+  readonly limitsTensors: boolean;
   readonly preferences: Preferences;
   readonly searching: Omit<ConfigurationSearchOptions, 'limitBytes'>;
 }

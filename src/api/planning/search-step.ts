@@ -167,6 +167,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
     read,
     sample,
     limitBytes: limitOf(options, cluster),
+    limitsTensors: options.memory !== undefined && options.program === true,
     preferences: preferencesOf(options, options.memory !== undefined),
     searching: {
       objective: options.objective ?? 'time',
@@ -216,7 +217,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const { cluster, space, limitBytes, preferences, searching } = prepared;
   const found = preferredStep(prepared);
   if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
-  if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
+  if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster, prepared.limitsTensors);
   const first = found.best[0] as PricedConfiguration;
   const simulation = await simulationAt(prepared, first.configuration);
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
