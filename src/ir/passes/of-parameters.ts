@@ -12,9 +12,9 @@ import { isTensor, type TensorValue, typeOfValue, type Value } from './values.js
 export type ParameterForm = 'parameter' | 'initializer';
 
 /**
- * The form of an operator's results where training needs it: a gradient passes it, and an operand is a parameter that the exporter
- * states or is made of one, or all are parameters as far as the file shows; null for any other. With a literal or a computed
- * number beside an initializer it is a formula. `formOf`: for a constant that the exporter does not name.
+ * The form of an operator's results where training needs it: a gradient passes it, and an operand is a parameter that the
+ * exporter states or is made of one, or all are parameters as far as the file shows; null for any other. With a literal or a
+ * computed number beside an initializer it is a formula. `formOf`: for a constant that the exporter does not name.
  */
 export function formOfResults(
   node: SourceNode,
