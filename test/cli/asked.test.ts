@@ -210,6 +210,7 @@ const USES: Readonly<Record<string, Uses>> = {
     'devices',
     'dp',
     'tp',
+    'sp',
     'pins-only',
     'model',
     'dim',
