@@ -9,7 +9,7 @@ import type { PlanResult } from '../search/plan.js';
 import { explainablePlanOf } from './explanations/explain-compiled.js';
 import { weightsNeeded } from './models/absent-weights.js';
 import { dispatchIn } from './models/dispatch.js';
-import { type ImportedModel, modelReader } from './models/import.js';
+import { type ImportedModel, importModel } from './models/import.js';
 import { inPrecision, loweredPrecision } from './models/inference-precision.js';
 import { withRandomWeights } from './models/random-weights.js';
 import { type Training, trainedModel } from './models/training.js';
@@ -73,10 +73,9 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   if (!options.training) refuseUntrained(options.recompute);
   await checkTarget(directory, options.force ?? false, options.model);
   progress('importing');
-  const readModel = modelReader(options.model, withoutUndefined({ dims, shapes, constants, weights }));
   const readAt = (globalBatch: number | undefined, degrees: NestedCompileOptions['degrees']) =>
-    readModel({
-      ...withoutUndefined({ globalBatch }),
+    importModel(options.model, {
+      ...withoutUndefined({ dims, shapes, constants, globalBatch, weights }),
       ...dispatchIn(options),
       ...importedFor(options.training, sharedBy(degrees)),
     });

@@ -127,7 +127,8 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
 /** A file as a graph of static shapes, at the batch that it is read at and in its own operators. */
 interface AssembledModel
   extends Pick<ImportedModel, 'name' | 'notes' | 'file' | 'multiDevice' | 'folded' | 'evidence' | 'dims'> {
-  readonly source: OnnxModel;
+  /** The inputs as the file states them. */
+  readonly inputs: readonly SourceValue[];
   readonly graph: Graph;
 }
 
@@ -179,7 +180,7 @@ async function assembleSource(source: OnnxModel, options: ImportOptions): Promis
   const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   return {
-    source,
+    inputs: source.graph.inputs,
     graph: assembled,
     name,
     dims: bound.given,
@@ -193,11 +194,11 @@ async function assembleSource(source: OnnxModel, options: ImportOptions): Promis
 
 /** At the wanted batch, with blocks and layers, and in the form that the degrees need. */
 function completed(
-  { source, graph: assembled, notes, ...read }: AssembledModel,
+  { inputs, graph: assembled, notes, ...read }: AssembledModel,
   options: ImportOptions,
 ): ImportedModel {
   const { evidence, dims } = read;
-  const elsewhere = batchElsewhere(assembled, source.graph.inputs);
+  const elsewhere = batchElsewhere(assembled, inputs);
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   if (elsewhere !== null && resized !== assembled) throw notResized(elsewhere, options.globalBatch ?? 0);
   const attending = options.sharesSequence ? attentionInPlainOperators(resized) : resized;
@@ -228,7 +229,7 @@ function completed(
     notes: [
       ...notes,
       ...(elsewhere === null ? [] : [elsewhere]),
-      ...(resized === assembled ? [] : [...reboundNotes(source, dims, assembled, resized), ...resizeNotes(graph)]),
+      ...(resized === assembled ? [] : [...reboundNotes(inputs, dims, assembled, resized), ...resizeNotes(graph)]),
       ...layers.map(dispatchNote),
     ],
     weightsPresent,
@@ -237,7 +238,7 @@ function completed(
 
 /** A note where a batch that was given as a dimension's size is not that of the graph, which was rebuilt at another. */
 function reboundNotes(
-  { graph: { inputs } }: OnnxModel,
+  inputs: readonly SourceValue[],
   given: Readonly<Record<string, number>>,
   read: Graph,
   rebuilt: Graph,
