@@ -21,6 +21,12 @@ export const DEVICE_OVERHEAD = {
     'torch.distributed init 1-2 GiB); fragmentation general knowledge',
 } as const;
 
+/** Bytes of a device that are never its tensors': its context and, where there are several devices, the communication library. */
+export function fixedBytesAmong(devices: number): number {
+  const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
+  return contextBytes + (devices > 1 ? communicationBytes : 0);
+}
+
 /** A node's disk, a device's share of it. */
 export const DISK = {
   bandwidth: 1e9,

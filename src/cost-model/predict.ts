@@ -13,7 +13,7 @@ import type { PlanPrediction } from '../strategy/plan.js';
 import type { Cluster } from './cluster.js';
 import { hiddenBehind, trains } from './data-overlap.js';
 import { fusesBlocks } from './device.js';
-import { DEVICE_OVERHEAD } from './hardware.js';
+import { DEVICE_OVERHEAD, fixedBytesAmong } from './hardware.js';
 import { launchNanoseconds } from './launches.js';
 import { type MovedBytes, movedBytes } from './move-price.js';
 import { outsideSeconds } from './phase.js';
@@ -153,11 +153,9 @@ export function usableBytes(cluster: Cluster): number | undefined {
 
 type DeviceCount = Pick<Cluster, 'local' | 'nodes' | 'perNode'>;
 
-/** Bytes of a device that are never its tensors': its context and, where there are several devices, the communication library. */
+/** Bytes of each device of a cluster that are never its tensors'; none on ranks of this machine. */
 export function fixedBytes({ local, nodes, perNode }: DeviceCount): number {
-  if (local) return 0;
-  const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
-  return contextBytes + (nodes * perNode > 1 ? communicationBytes : 0);
+  return local ? 0 : fixedBytesAmong(nodes * perNode);
 }
 
 /** Bytes that tensors may take of so many of a device. */

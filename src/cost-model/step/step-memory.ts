@@ -2,7 +2,7 @@
  * @file Bytes that one rank of each pipeline stage holds at the peak of a training step: state of its parts for the whole
  * step, stored activations of each micro-batch in flight, and temporaries that are live while the fullest part runs.
  */
-import { DEVICE_OVERHEAD } from '../hardware.js';
+import { DEVICE_OVERHEAD, fixedBytesAmong } from '../hardware.js';
 import type { StepConfiguration } from './configuration.js';
 import { type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
 import { type LayerCut, type StageLayers, stageLayers } from './stages.js';
@@ -102,9 +102,8 @@ function memoryOfStage(
   const activations = inFlight * saved + passing;
   const temporaries = transient + gathered;
   const held = parameters + gradients + optimizer + activations + temporaries;
-  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
   const { tp, pp, dp, sp } = configuration.degrees;
-  const around = contextBytes + (tp * pp * dp * sp > 1 ? communicationBytes : 0) + fragmentation * held;
+  const around = fixedBytesAmong(tp * pp * dp * sp) + DEVICE_OVERHEAD.fragmentation * held;
   const overhead = configuration.bundledRuntime ? 0 : around;
   return {
     stage,

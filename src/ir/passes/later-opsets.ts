@@ -23,7 +23,7 @@ const CONVERSIONS: Readonly<Record<string, Rewrite>> = {
 export const convertLaterOpsets: Rewrite = (node, context) =>
   (Object.hasOwn(CONVERSIONS, node.op) ? CONVERSIONS[node.op]?.(node, context) : null) ?? null;
 
-/** ONNX took the operator over from ONNX Runtime, without the attributes that only one of its devices knows. */
+/** ONNX took the operator over from ONNX Runtime: only the domain differs. */
 function asRuntimes(node: SourceNode): readonly SourceNode[] {
   return [{ ...node, domain: 'com.microsoft', opset: 1 }];
 }
@@ -76,17 +76,17 @@ function windowSides(
     const values = Array.from({ length: count }, (_, place) => place + first);
     return context.literal(`${outputs[0]}/${part}`, constant('int64', values, shape));
   };
-  /** Per query the last key on a side of it. */
+  /** For each query the last key that it sees on one side. */
   const end = (part: string, offset: number) => {
     const own = integers(`${part}/places`, queries, offset + (lengths === null ? before : -queries), [queries, 1]);
     const each = lengths === null ? null : add('Reshape', [lengths], `${part}/lengths`, { shape: [-1, 1, 1, 1] });
     return each === null ? own : add('Add', [own, each], part);
   };
   const [left, right] = ['left', 'right'].map((side) => numberAttribute(attributes, `${side}_window_size`, -1));
-  const keys = integers('keys', columns, 0, [columns]);
+  const keys = () => integers('keys', columns, 0, [columns]);
   return [
-    ...(left === undefined || left < 0 ? [] : [add('GreaterOrEqual', [keys, end('oldest', -left)], 'recent')]),
-    ...(right === undefined || right < 0 ? [] : [add('LessOrEqual', [keys, end('newest', right)], 'near')]),
+    ...(left === undefined || left < 0 ? [] : [add('GreaterOrEqual', [keys(), end('oldest', -left)], 'recent')]),
+    ...(right === undefined || right < 0 ? [] : [add('LessOrEqual', [keys(), end('newest', right)], 'near')]),
   ];
 }
 

@@ -3,7 +3,7 @@
  * Embedding and head belong to the first and last stage, so that these get fewer layers; a stage recomputes as few layers as its
  * micro-batches in flight leave room for, which makes it slower. Dynamic programming from the last stage to the first.
  */
-import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
+import { DEVICE_OVERHEAD, fixedBytesAmong } from '../../cost-model/hardware.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { PartPrice, PartPrices } from '../../cost-model/step/part-price.js';
 import { layerOrder, placesIn, stageOfLast } from '../../cost-model/step/stages.js';
@@ -165,10 +165,10 @@ class Sums {
  * Bytes that a device has for tensors beside its context, communication library and fragmentation, plus a margin for rounding
  * in sums of so many: each cut is checked again exactly.
  */
-function roomFor(limitBytes: number | null, { bundledRuntime }: StepConfiguration): number {
+function roomFor(limitBytes: number | null, { bundledRuntime, degrees }: StepConfiguration): number {
   if (limitBytes === null || bundledRuntime) return limitBytes ?? Number.POSITIVE_INFINITY;
-  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
-  return ((limitBytes - contextBytes - communicationBytes) / (1 + fragmentation)) * (1 + 1e-9);
+  const { dp, tp, pp, sp } = degrees;
+  return ((limitBytes - fixedBytesAmong(dp * tp * pp * sp)) / (1 + DEVICE_OVERHEAD.fragmentation)) * (1 + 1e-9);
 }
 
 /**
