@@ -85,5 +85,5 @@ test.serial('32K positions are planned as 8 × 4K, and one device lacks memory f
   t.true(Math.max(...plan.predicted.peakBytes) < 80e9);
   const error = await t.throwsAsync(planned(1), { code: 'nothing-fits' });
   t.is((error as AutoparError).exit, 'noPlan');
-  t.regex(error?.message ?? '', /needs at least \d+ GB of 74\.3 GB on each device/);
+  t.regex(error?.message ?? '', /needs at least \d+ GB of 75\.7 GB on each device/);
 });
