@@ -59,6 +59,8 @@ interface Compared {
   readonly program: readonly number[];
   readonly written: readonly number[];
   readonly compiled?: readonly number[];
+  /** Kernels that a step starts. */
+  readonly kernels: Readonly<Record<'program' | 'written', number>>;
   /** How far the losses are apart, relative to the first. */
   readonly off: number;
   /** Peak bytes of tensors in the GPU's memory. */
@@ -100,14 +102,15 @@ try {
   });
   if (status !== 0) throw new Error(`${python} ended with ${status}: it needs torch, numpy and safetensors`);
   const compared = JSON.parse(stdout) as readonly Compared[];
-  console.log('| model | emitted | by hand | ratio | losses apart |');
-  console.log('|---|---|---|---|---|');
+  console.log('| model | emitted | by hand | ratio | kernels | by hand | losses apart |');
+  console.log('|---|---|---|---|---|---|---|');
   for (const [index, own] of compared.entries()) {
     const [emitted, written] = [median(own.program), median(own.written)];
     const compiled = own.compiled ? ` (${seconds(median(own.compiled))} compiled)` : '';
     const name = nameOf(models[index] as BenchModel);
     const cells = [name, `${seconds(emitted)}${compiled}`, seconds(written), (emitted / written).toFixed(2)];
-    console.log(`| ${[...cells, own.off.toExponential(1)].join(' | ')} |`);
+    const { program, written: other } = own.kernels;
+    console.log(`| ${[...cells, program, other, own.off.toExponential(1)].join(' | ')} |`);
   }
   if (device !== undefined) await printPredictions(compared, device);
 } finally {

@@ -1,7 +1,8 @@
 """Emitted programs of a GPT and a Llama against the same models written by hand for PyTorch eager.
 
 Jobs are a JSON list on stdin, {folder, heads, kv_heads, steps, compile, device, precision}. Both take turns from the same weights; a JSON list on
-stdout has the seconds of their steps (of the processor, or of a GPU), how far their losses are apart, and the memory of a GPU that each took.
+stdout has the seconds of their steps (of the processor, or of a GPU), the kernels of a step, how far their losses are apart, and the
+memory of a GPU that each took.
 """
 
 import importlib
@@ -14,8 +15,31 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 RATE, DECAY = 0.001, 0.01
+
+# Operators that compute nothing, or that belong to a number on the host.
+VIEWS = ["alias", "chunk", "detach", "expand", "is_same_size", "lift_fresh", "permute", "slice", "split", "squeeze", "t"]
+VIEWS += ["transpose", "unbind", "unsqueeze", "view", "split_with_sizes", "_local_scalar_dense", "_unsafe_view"]
+
+
+class Kernels(TorchDispatchMode):
+    """Counts the operators that start a kernel, at least one each."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        namespace, name = func.name().split("::")
+        self.count += namespace == "aten" and name.split(".")[0] not in VIEWS
+        return func(*args, **(kwargs or {}))
+
+
+def kernels_of(run, *given):
+    with Kernels() as counted:
+        run(*given)
+    return counted.count
+
 
 
 class Written:
@@ -29,7 +53,7 @@ class Written:
         plain = [value for name, value in self.parameters.items() if value.dim() < 2]
         matrices = [value for name, value in self.parameters.items() if value.dim() >= 2]
         groups = [{"params": matrices, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, lr=RATE)
+        self.optimizer = torch.optim.AdamW(groups, lr=RATE, foreach=True)
 
     def norm(self, name, x):
         weight, bias = self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
@@ -147,6 +171,7 @@ def compare(job):
         written = Written(state, program.tables(), job["heads"], job["kv_heads"], dtype)
         ids, labels = (program.fed[name][0] for name in ("ids", "labels"))
         written.step(ids, labels)
+        kernels = {"program": kernels_of(program.step), "written": kernels_of(written.step, ids, labels)}
         seconds, off, first = {"program": [], "written": []}, 0.0, None
         for _ in range(job["steps"]):
             own, loss = timed(device, program.step)
@@ -162,7 +187,7 @@ def compare(job):
         del program
         by_hand = peak_of(device, written.step, ids, labels)
     peak = {"program": alone, "written": by_hand} if device.type == "cuda" else None
-    return {**seconds, "off": off, "peak": peak}
+    return {**seconds, "kernels": kernels, "off": off, "peak": peak}
 
 
 jobs = json.load(sys.stdin)

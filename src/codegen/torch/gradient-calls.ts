@@ -1,7 +1,7 @@
 /**
  * @file Gradients of operators that torch makes by autograd: the nodes of one are one call, for whose backward torch has a kernel
- * (attention, normalisations). The call runs the operator once more, as the nodes themselves do: nothing of it is alive between
- * forward and backward.
+ * (attention, normalisations). The call reads what autograd kept of the operator, or runs it once more where nothing was kept
+ * (recorded.ts).
  */
 import {
   type ComputeNode,
@@ -12,15 +12,7 @@ import {
 } from '../../partition/sharded-graph.js';
 import { torchOperatorOf } from './operators/index.js';
 import { dtypeText, tuple } from './operators/operator.js';
-import { type TorchTensors, tensorOf } from './tensors.js';
-
-/** Nodes of a segment that are one call. */
-export interface GradientCall {
-  readonly gradient: LocalGradient;
-  readonly nodes: readonly ComputeNode[];
-  /** The operands whose gradients are read. */
-  readonly wanted: readonly number[];
-}
+import { type GradientCall, type TorchTensors, tensorOf } from './tensors.js';
 
 /**
  * By the node in whose place it stands: gradients that a segment's nodes make, nothing of which is read but the gradients
@@ -82,29 +74,36 @@ function isOnDevice(
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
 
 /**
- * The call's expression: `gradients(lambda a, b, c: f(a, b, c), slope, (queries, keys), mask)`. All operands of the function are
- * arguments.
- * @param read the expression of a tensor
+ * The expression that runs an operator and keeps what its gradients need: `recorded(lambda a, b, c: f(a, b, c), (queries, keys),
+ * mask)`. All operands of the function are arguments.
+ * @param operandText an operand's expression
  */
-export function callText(
-  { gradient, wanted }: GradientCall,
-  sharded: TorchTensors['sharded'],
-  read: (tensor: string) => string,
-): string {
-  const { operands, result, resultGradient } = gradient;
+export function recordingText({ gradient, wanted }: GradientCall, operandText: (index: number) => string): string {
+  const { operands } = gradient;
   const others = [...operands.keys()].filter((index) => operands[index]?.type && !wanted.includes(index));
   const order = [...wanted, ...others];
   const text = functionText(gradient, (index) => LETTERS[order.indexOf(index)] as string);
-  const cast = tensorOf(sharded, resultGradient).dtype === result.dtype ? '' : `.to(${dtypeText(result.dtype)})`;
-  const texts = order.map((index) => operandText(operands[index], read));
-  const own = texts.slice(0, wanted.length);
-  const given = [
-    `${read(resultGradient)}${cast}`,
-    `(${own.join(', ')}${own.length === 1 ? ',' : ''})`,
-    ...texts.slice(own.length),
-  ];
+  const own = wanted.map(operandText);
+  const given = [`(${own.join(', ')}${own.length === 1 ? ',' : ''})`, ...others.map(operandText)];
   const parameters = order.map((_, place) => LETTERS[place]).join(', ');
-  return `gradients(lambda ${parameters}: ${text}, ${given.join(', ')})`;
+  return `recorded(lambda ${parameters}: ${text}, ${given.join(', ')})`;
+}
+
+/**
+ * The expression of the gradients: `gradients(record, slope)`.
+ * @param record that of what was kept of the operator; undefined where it is run once more
+ * @param read the expression of a tensor
+ */
+export function callText(
+  call: GradientCall,
+  record: string | undefined,
+  sharded: TorchTensors['sharded'],
+  read: (tensor: string) => string,
+): string {
+  const { result, resultGradient, operands } = call.gradient;
+  const cast = tensorOf(sharded, resultGradient).dtype === result.dtype ? '' : `.to(${dtypeText(result.dtype)})`;
+  const again = () => `${recordingText(call, (index) => operandText(operands[index], read))}[1]`;
+  return `gradients(${record ?? again()}, ${read(resultGradient)}${cast})`;
 }
 
 /** The operator's expression, its operands being named; null where torch has no function. */

@@ -16,6 +16,7 @@ import { type FiledConstant, LayerWriter, type OwnedModule } from './module.js';
 import { HELPERS } from './operators/helpers.js';
 import { OptimizerFile } from './optimizer-file.js';
 import { LINE_LENGTH, torchImports } from './python.js';
+import { withGradientCalls } from './recorded.js';
 import { runsOf } from './runs.js';
 import { methodOf, StageWriter } from './stage-writer.js';
 import { type TorchTensors, tensorsOf } from './tensors.js';
@@ -48,7 +49,7 @@ export function modelFiles(
   const stages = lowered.map(({ sharded }, stage) => {
     const walk = walks[stage] as StageWalk;
     const runs = runsOf(walk, sharded);
-    const tensors = tensorsOf(sharded, axes, walk, runs, optimizer);
+    const tensors = withGradientCalls(tensorsOf(sharded, axes, walk, runs, optimizer));
     const layers = [...new Set(runs.flatMap(({ layer }) => layer ?? []))];
     const modules = layers.map((layer) =>
       new LayerWriter(layer, tensors).layer(runs.filter((run) => run.layer === layer)),
@@ -60,7 +61,7 @@ export function modelFiles(
   const classOf = ({ lines }: OwnedModule) => classes.get(lines.join('\n'))?.name ?? '';
   const layerText = [...classes].flatMap(([text, { name, layers }]) => [
     ...['', '', `class ${name}(Container):`],
-    `    """${layers.join(', ')}"""`,
+    ...docstring(layers),
     ...['', text],
   ]);
   const files: Record<string, string> = {};
@@ -127,6 +128,21 @@ function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, TorchLa
     return [text, { name: index === 0 ? 'Layer' : `Layer${index + 1}`, layers }] as const;
   });
   return new Map(named);
+}
+
+/** A docstring of names, in lines of at most LINE_LENGTH columns. */
+function docstring(names: readonly string[]): readonly string[] {
+  const lines: string[] = [];
+  for (const name of names) {
+    const longer = `${lines.at(-1)}, ${name}`;
+    if (lines.length > 0 && longer.length < LINE_LENGTH) lines[lines.length - 1] = longer;
+    else {
+      if (lines.length > 0) lines[lines.length - 1] += ',';
+      lines.push(lines.length === 0 ? `    """${name}` : `    ${name}`);
+    }
+  }
+  const last = `${lines.at(-1)}"""`;
+  return lines.length === 1 && last.length <= LINE_LENGTH ? [last] : [...lines, '    """'];
 }
 
 /** By name in schedule.csv: the method of a list. */

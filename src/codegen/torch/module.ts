@@ -3,7 +3,9 @@
  */
 import { elementCount } from '../../ir/graph.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { type ChannelEnd, leading, type MethodNaming, PLACES, statementsOf } from './method.js';
+import { outputsOf } from './interface.js';
+import { leading, PLACES, statementsOf } from './method.js';
+import type { ChannelEnd, MethodNaming } from './naming.js';
 import { dtypeText, numbersText, tuple } from './operators/operator.js';
 import { attributeName, Names, PathNames, snakeCase, statement } from './python.js';
 import type { LayerInstructions } from './runs.js';
@@ -38,6 +40,8 @@ export interface OwnedModule {
   readonly constants: readonly FiledConstant[];
   /** By tensor: its name in the module's namespace. */
   readonly slots: ReadonlyMap<string, string>;
+  /** Next values of state that are written over the state itself. */
+  readonly stayed: ReadonlySet<string>;
 }
 
 /** Whether a tensor is in its maker's namespace, and not in a variable of one method. */
@@ -107,6 +111,7 @@ export class LayerWriter {
   private readonly constants: FiledConstant[] = [];
   private readonly hosted = new Map<string, string>();
   private readonly groups = new Set<string>();
+  readonly stayed = new Set<string>();
 
   constructor(
     private readonly owner: LayerOwner,
@@ -130,9 +135,9 @@ export class LayerWriter {
 
   /** The module with its constructor and methods. */
   module(methods: readonly string[]): Omit<OwnedModule, 'calls'> {
-    const { owner, paths, constants, slots } = this;
+    const { owner, paths, constants, slots, stayed } = this;
     const lines = ['    def __init__(self, mesh):', `${BODY}super().__init__()`, ...this.constructorLines, ...methods];
-    return { owner, lines, paths, constants, slots };
+    return { owner, lines, paths, constants, slots, stayed };
   }
 
   private method(run: LayerInstructions): { readonly lines: readonly string[]; readonly call: Call } {
@@ -169,6 +174,7 @@ export class LayerWriter {
       },
       over: (name, operand) =>
         isInNamespace(name, this.tensors) || given.includes(operand) ? undefined : renamed(locals, name, operand),
+      staysIn: (name, text) => this.staysIn(name, text),
       local: (base) => this.names.take(base),
       group: (axes) => this.group(axes),
       holders: (name) => {
@@ -189,6 +195,7 @@ export class LayerWriter {
     };
     const statements = statementsOf(run, this.tensors, naming);
     for (const { from, to } of this.tensors.stores.get(run) ?? []) {
+      if (this.stayed.has(from)) continue;
       const stored = { text: `${read(to)}.data = ${read(from)}`, comment: '' };
       statements.add([stored], leading([to], this.tensors.sharded, naming));
     }
@@ -202,6 +209,17 @@ export class LayerWriter {
     const parameters = ['self', ...lasting, ...given.map((name) => locals.get(name) as string)];
     const lines = [...statement(`def ${run.method}(${parameters.join(', ')}):`, '    '), ...body];
     return { lines, call: { namespaces: lasting, given, results } };
+  }
+
+  /** As `MethodNaming` has it: for a parameter of its own, whose next value nothing else reads. */
+  staysIn(name: string, text: string): boolean {
+    const { sharded, readIn } = this.tensors;
+    const states = sharded.state.filter(({ from }) => from === name);
+    const isRead = readIn.has(name) || outputsOf(sharded).some(({ tensor }) => tensor === name);
+    const isOwn = states.length === 1 && states.every(({ to }) => this.own(to) === text);
+    if (isRead || !isOwn) return false;
+    this.stayed.add(name);
+    return true;
   }
 
   /** The name of a tensor in the module's namespace. */

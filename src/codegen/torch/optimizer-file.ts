@@ -1,11 +1,11 @@
 /**
- * @file optimizer.py of an emitted program: the operators that update a parameter as a function, which all parameters with the
+ * @file optimizer.py of an emitted program: the operators that update parameters as a function, which all parameters with the
  * same operators share. In a function an operator writes over an operand that nothing reads after it.
  */
 import { elementCount, type TensorType } from '../../ir/graph.js';
 import { type ComputeNode, readsOf, resultsOf } from '../../partition/sharded-graph.js';
-import { INDENT, type Statement } from './body.js';
-import { attributeName, Names, statement, torchImports } from './python.js';
+import { INDENT } from './body.js';
+import { Names, statement, torchImports } from './python.js';
 
 const BODY = INDENT.slice(4);
 
@@ -57,7 +57,7 @@ export class OptimizerFile {
     const text = [`(${parameters.join(', ')}):`, ...body].join('\n');
     const known = this.functions.get(text);
     if (known !== undefined) return known;
-    const name = this.functions.size === 0 ? 'update_parameter' : `update_parameter_${this.functions.size + 1}`;
+    const name = this.functions.size === 0 ? 'update_parameters' : `update_parameters_${this.functions.size + 1}`;
     this.functions.set(text, name);
     return name;
   }
@@ -76,7 +76,7 @@ export class OptimizerFile {
     const imports = torchImports(functions.join('\n'));
     const imported = imports.length > 0 ? [...imports, '', ''] : [''];
     return [
-      '"""The operators that update a parameter, in the order of the graph."""',
+      '"""The operators that update parameters, in the order of the graph: of several parameters at once, which are lists."""',
       '',
       ...imported,
       functions.join('\n\n\n'),
@@ -85,10 +85,17 @@ export class OptimizerFile {
   }
 }
 
+/** A parameter of a function, and the expression that is given for it. */
+export interface UpdateArgument {
+  readonly parameter: string;
+  readonly text: string;
+  /** It is a list, with an expression for each parameter of the model. */
+  readonly isList: boolean;
+}
+
 /** The names of tensors in a function, and its arguments for them. */
 export class UpdateNames {
-  readonly parameters: string[] = [];
-  readonly given: string[] = [];
+  readonly given: UpdateArgument[] = [];
   private readonly names = new Names();
   private readonly known = new Map<string, string>();
   /** By operand's expression: its parameter. */
@@ -107,10 +114,10 @@ export class UpdateNames {
     const state = /^self\..*_(mean|square|momentum|master)$/.exec(text)?.[1];
     const isWeight = text.startsWith('self.') && !/^self\.(constant|offset)/.test(text);
     const base = state ?? (isWeight ? 'weight' : elementCount(shape) > 1 ? 'gradient' : 'number');
-    const own = this.names.take(attributeName(base));
+    const isList = base !== 'number';
+    const own = this.names.take(isList ? `${base}s` : base);
     this.byText.set(text, own);
-    this.parameters.push(own);
-    this.given.push(text);
+    this.given.push({ parameter: own, text, isList });
     return own;
   }
 
@@ -136,10 +143,10 @@ export class UpdateNames {
   }
 }
 
-/** The lines of a function's body. */
-export function functionBody(statements: readonly Statement[], results: readonly string[]): readonly string[] {
+/** The lines of a function's body, which returns the tensors of some lists in one. */
+export function functionBody(statements: readonly string[], results: readonly string[]): readonly string[] {
   return [
-    ...statements.flatMap(({ text }) => statement(text, BODY)),
-    ...statement(`return ${results.join(', ')}`, BODY),
+    ...statements.flatMap((text) => statement(text, BODY)),
+    ...(results.length > 0 ? statement(`return [${results.map((name) => `*${name}`).join(', ')}]`, BODY) : []),
   ];
 }

@@ -152,6 +152,14 @@ function cutLines(line: string, indent: string): readonly string[] {
   const parts = argumentsIn(body);
   if (`${inner}${body}`.length <= LINE_LENGTH && !body.endsWith(','))
     return [head, `${inner}${body}`, `${indent}${line.slice(close)}`];
+  const loop = /^(.*?) (for [\w, ]+ in .*)$/.exec(body);
+  if (loop) {
+    const lines = loop.slice(1).flatMap((part) => {
+      const row = `${inner}${part}`;
+      return row.length <= LINE_LENGTH ? [row] : cutLines(row, inner);
+    });
+    return [head, ...lines, `${indent}${line.slice(close)}`];
+  }
   const rows = parts.flatMap((part) => {
     const row = `${inner}${part},`;
     return row.length <= LINE_LENGTH ? [row] : cutLines(row, inner);

@@ -3,8 +3,9 @@
  */
 import { BEGIN, lastList, UPDATE } from '../../partition/program-phases.js';
 import { type InterfaceTensor, inputsOf, outputsOf } from './interface.js';
-import { leading, type MethodNaming, statementsOf } from './method.js';
+import { leading, statementsOf } from './method.js';
 import { access, isInNamespace, LayerWriter, namespaceOf, type OwnedModule, pathOf, renamed } from './module.js';
+import type { MethodNaming } from './naming.js';
 import { deletion, identifier, Names, snakeCase, statement } from './python.js';
 import type { LayerInstructions } from './runs.js';
 import type { TorchTensors } from './tensors.js';
@@ -92,6 +93,7 @@ export class StageWriter {
         return local;
       },
       over: (name, operand) => (isInNamespace(name, tensors) ? undefined : renamed(locals, name, operand)),
+      staysIn: (name, text) => writer.staysIn(name, text),
       local: (base) => this.names.take(base),
       group: (axes) => writer.group(axes),
       holders: (name) => [locals.get(name), this.namespacePlace(name)].filter((text) => text !== undefined),
@@ -156,6 +158,7 @@ export class StageWriter {
   /** A step from inputs to outputs. */
   private run(): readonly string[] {
     const { sharded, walk, storedLast } = this.tensors;
+    const stayed = new Set([this.writer, ...this.layers.values()].flatMap((module) => [...module.stayed]));
     const isMicro = ({ tensor }: InterfaceTensor) => walk.lifetimeOf(tensor) === 'micro';
     const inputs = inputsOf(sharded);
     const index = sharded.inputs.find(({ input }) => input === sharded.microBatches?.index);
@@ -179,7 +182,7 @@ export class StageWriter {
         .flatMap((input) => this.fed(input, '0').map((text) => `${BODY}${text}`)),
       ...(sharded.pipeline ? this.scheduled(fedPerMicro) : this.inTurn(fedPerMicro)),
       ...statement(`results = {${results.join(', ')}}`, BODY),
-      ...storedLast.flatMap(({ from, to }) => this.stored(from, to)),
+      ...storedLast.flatMap(({ from, to }) => (stayed.has(from) ? [] : this.stored(from, to))),
       `${BODY}return results`,
     ];
   }

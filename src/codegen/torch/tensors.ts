@@ -2,8 +2,16 @@
  * @file Where emitted code has each tensor of a stage: as a parameter, in a namespace that lasts a step or a micro-batch, or as a
  * variable of a method.
  */
+import { appendTo } from '../../ir/group-by.js';
 import { inlineValues } from '../../partition/segments.js';
-import type { ShardedGraph, ShardedTensor } from '../../partition/sharded-graph.js';
+import {
+  type ComputeNode,
+  type LocalGradient,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedTensor,
+} from '../../partition/sharded-graph.js';
 import type { StageWalk } from '../../partition/stage-walk.js';
 import type { ProgramAxes } from './axes.js';
 import type { OptimizerFile } from './optimizer-file.js';
@@ -17,6 +25,16 @@ export interface TorchTensors {
   readonly axes: ProgramAxes;
   readonly walk: StageWalk;
   readonly runs: readonly LayerInstructions[];
+  /** By node in whose place it stands: gradients that are one call. */
+  readonly calls: ReadonlyMap<ComputeNode, GradientCall>;
+  /** Operators whose gradients are made of what autograd keeps of them. */
+  readonly recordings: ReadonlyMap<ComputeNode, Recording>;
+  /** By node in whose place a call stands: the record that it is made of. */
+  readonly recordOf: ReadonlyMap<ComputeNode, string>;
+  /** By result of an operator: the operator. */
+  readonly nodeOf: ReadonlyMap<string, ComputeNode>;
+  /** The operators that read a tensor. */
+  readonly readers: ReadonlyMap<string, readonly ComputeNode[]>;
   /** Functions that update parameters. */
   readonly optimizer: OptimizerFile;
   /** Values that are part of the code. */
@@ -37,6 +55,20 @@ export interface TorchTensors {
   readonly stores: ReadonlyMap<LayerInstructions, readonly StoredState[]>;
   /** State that has its next value when the step ends. */
   readonly storedLast: readonly StoredState[];
+}
+
+/** Nodes of a segment that are one call. */
+export interface GradientCall {
+  readonly gradient: LocalGradient;
+  readonly nodes: readonly ComputeNode[];
+  /** The operands whose gradients are read. */
+  readonly wanted: readonly number[];
+}
+
+/** What autograd keeps of an operator, under a name like a tensor's, and the call that reads it. */
+export interface Recording {
+  readonly name: string;
+  readonly call: GradientCall;
 }
 
 export interface StoredState {
@@ -71,8 +103,14 @@ export function tensorsOf(
   const pending = new Set<string>();
   const readIn = new Map<string, LayerInstructions[]>();
   const freedIn = new Map<string, LayerInstructions>();
+  const readers = new Map<string, ComputeNode[]>();
+  const nodeOf = new Map<string, ComputeNode>();
   for (const run of runs)
     for (const { instruction, makes, inside, frees } of run.instructions) {
+      for (const node of instruction.kind === 'segment' ? instruction.nodes : []) {
+        for (const name of readsOf(node)) appendTo(readers, name, node);
+        for (const name of resultsOf(node)) nodeOf.set(name, node);
+      }
       for (const name of frees) freedIn.set(name, run);
       for (const name of readsOfInstruction(instruction)) {
         const known = readIn.get(name);
@@ -113,6 +151,8 @@ export function tensorsOf(
     readAtStepEnd: asked,
     stores,
     storedLast,
+    ...{ readers, nodeOf },
+    ...{ calls: new Map(), recordings: new Map(), recordOf: new Map() },
   };
 }
 

@@ -13,6 +13,17 @@ const FRESH: ReadonlySet<string> = new Set(
 const REDUCTIONS: ReadonlySet<string> = new Set(['ReduceMax', 'ReduceMean', 'ReduceSum']);
 const SIGNS: ReadonlySet<string> = new Set(['Add', 'Sub', 'Mul', 'Div']);
 
+/** Whether an operator's result has memory of its own. */
+export function isFresh(node: ComputeNode, typeOf: (name: string) => TensorType): boolean {
+  const [result] = node.outputs;
+  const [operand] = readsOf(node);
+  if (FRESH.has(node.op)) return true;
+  if (!result || operand === undefined) return false;
+  const [made, read] = [typeOf(result), typeOf(operand)];
+  if (node.op === 'Cast') return made.dtype !== read.dtype;
+  return REDUCTIONS.has(node.op) && made.shape.join() !== read.shape.join();
+}
+
 /**
  * By operator the operand that it may write its result over.
  * @param nodes in the order in which they run

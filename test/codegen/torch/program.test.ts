@@ -109,12 +109,14 @@ test('the gradient of an operator is one call, on the heads that a rank has', as
     ...{ devices: 4, dp: 2, tp: 2, axes: 'roles', training: TRAINING },
   });
   const text = readFileSync(join(output, 'torch', 'model.py'), 'utf8');
-  const calls = text.match(/gradients\(\s*lambda [^:]+: .+/g) ?? [];
+  const calls = text.match(/recorded\(\s*lambda [^:]+: .+/g) ?? [];
   t.true(
     calls.some((call) => call.includes('attention(a, b, c, heads=2, kv_heads=1, causal=True)')),
     calls.join('\n'),
   );
   t.true(calls.some((call) => call.includes('F.rms_norm(a, (32,), b, 0.00001)')));
+  // They run once: their gradients are made of what was kept of them.
+  t.notRegex(text, /gradients\(\s*recorded\(lambda [^:]+: (attention|F\.rms_norm)/);
 });
 
 test('inputs that index tables or hold labels are stated with the values that they may hold', async (t) => {

@@ -216,10 +216,10 @@ def write_npz(path, tensors):
 
 
 def compile_layers(model):
-    """Each method of a layer's class once, except those that yield; collectives stay between the graphs."""
+    """Each method of a layer's class once, but those that yield; collectives and autograd stay between the graphs."""
     for module in {sys.modules[type(part).__module__] for part in model.modules()}:
         for name, value in list(vars(module).items()):
-            if getattr(value, "__module__", None) == collectives.__name__:
+            if getattr(value, "__module__", None) == collectives.__name__ or name in ("recorded", "gradients"):
                 setattr(module, name, torch.compiler.disable(value))
     for kind in {type(module) for module in model.modules()} - {Container, type(model)}:
         for name, method in list(vars(kind).items()):

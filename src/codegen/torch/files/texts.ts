@@ -60,7 +60,7 @@ and \`--resume\` checkpoints; \`main.py --help\` lists the rest. On several mach
 | file | holds |
 |---|---|
 ${isPipeline ? PIPELINE : MODEL}
-| optimizer.py | functions that update a parameter (training only) |
+| optimizer.py | functions that update parameters (training only) |
 | mesh.py | the device mesh, process groups, and functions that shard tensors |
 | collectives.py | one function per transition between layouts |
 | values.py | parameters and their files |
@@ -76,6 +76,7 @@ program beside this folder. That program is run and compared with the unsharded 
 
     autopar verify ..
 
-Gradients, optimizer and recomputation are operators of the program: no autograd takes part.
+Gradients, optimizer and recomputation are operators of the program. Autograd makes the gradients of single operators
+alone: attention, normalisations, activations.
 `;
 }

@@ -158,14 +158,21 @@ const shiftedRight = `def shifted_right(x, by):
     return torch.where(by == 0, x, (x >> 1 & 2**63 - 1) >> (by - 1).clamp(min=0)).to(torch.uint64)
 `;
 
-const gradients = `def gradients(function, slope, operands, *others):
-    """Gradients of a function's first operands as autograd has them, where \`slope\` is that of its result."""
+const recorded = `def recorded(function, operands, *others):
+    """A function's result, and what autograd keeps for the gradients of its first operands."""
     with torch.enable_grad():
         operands = [x.detach().requires_grad_() for x in operands]
-        return torch.autograd.grad(function(*operands, *others), operands, slope)
+        result = function(*operands, *others)
+    return result.detach(), (result, operands)
+`;
+
+const gradients = `def gradients(record, slope):
+    """Gradients of a function's operands, where \`slope\` is that of its result."""
+    return torch.autograd.grad(*record, slope)
 `;
 
 export const HELPERS = {
+  recorded,
   gradients,
   top_k: topK,
   rotary_embedding: rotary,

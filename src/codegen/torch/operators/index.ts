@@ -2,6 +2,8 @@
  * @file The table of operators in torch functions (docs/reference/torch-operators.md). A program with another operator is refused
  * before anything is written.
  */
+
+import { linearOperator } from '../linear.js';
 import { attentionOperators } from './attention.js';
 import { elementwiseOperators } from './elementwise.js';
 import { imageOperators } from './images.js';
@@ -26,6 +28,7 @@ const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
     ...imageOperators,
     ...quantisedOperators,
     ...signalOperators,
+    linearOperator,
   ].map((operator) => [`${operator.domain}:${operator.op}`, operator]),
 );
 
