@@ -227,7 +227,7 @@ function reading(body: Graph, names: ReadonlyMap<string, string>): Graph {
 }
 
 /** Whether results are elements of operands, and nothing else. */
-function isMove(node: Node): boolean {
+export function isMove(node: Node): boolean {
   const { family, precision } = operatorEntry(node);
   const { reduction = 'none' } = node.attributes;
   return precision === 'follow' && (family === 'view' || family === 'indexing') && reduction === 'none';
