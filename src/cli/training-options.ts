@@ -116,7 +116,7 @@ export const trainingOptions: readonly CommandOption[] = [
   },
   {
     flags: '--precision <recipe>',
-    says: 'fp32 (default); fp16 or bf16 compute with fp32 weights and state',
+    says: 'fp32 (default); fp16 or bf16, with fp32 weights in training',
     parse: choiceAmong(PRECISIONS),
   },
   {

@@ -3,6 +3,7 @@
  * pure function from one of these immutable records to another.
  */
 import type { DType } from './dtype.js';
+import type { HalfType } from './half.js';
 
 /** A tensor's dtype and static shape. */
 export interface TensorType {
@@ -97,7 +98,16 @@ export type WeightSource =
   | { readonly kind: 'zero'; readonly length: number }
   /** Weights of the file, all of one length, concatenated: the weights of experts that have one of their own each. */
   | { readonly kind: 'stacked'; readonly length: number; readonly parts: readonly WeightSource[] }
-  | { readonly kind: 'absent'; readonly data?: MissingData };
+  /** The elements of another source, converted when they are read: a weight in 16 bit that the file has in float32. */
+  | {
+      readonly kind: 'converted';
+      readonly length: number;
+      readonly from: HalfType | 'float32';
+      readonly to: HalfType | 'float32';
+      readonly of: WeightSource;
+    }
+  /** `rounded`: the type that values which are made for it are rounded to, before they have the weight's own. */
+  | { readonly kind: 'absent'; readonly data?: MissingData; readonly rounded?: HalfType };
 
 /** The data file that a model names for a weight's value, and why the value cannot be read from it. */
 export interface MissingData {

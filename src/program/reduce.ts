@@ -7,7 +7,7 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import { BFLOAT16, FLOAT16, type HalfFormat } from './half.js';
+import { HALF_FORMATS, type HalfFormat } from '../ir/half.js';
 import { typedView } from './typed.js';
 
 /** Whether values of a dtype can be combined at all: numbers and bool of at least eight bits. */
@@ -44,7 +44,7 @@ export function reduceElementwise(
 type BigArray = BigInt64Array | BigUint64Array;
 type PlainArray = Exclude<ReturnType<typeof typedView>, BigArray>;
 
-const HALVES: Readonly<Partial<Record<DType, HalfFormat>>> = { float16: FLOAT16, bfloat16: BFLOAT16 };
+const HALVES: Readonly<Partial<Record<DType, HalfFormat>>> = HALF_FORMATS;
 const BIG: ReadonlySet<DType> = new Set<DType>(['int64', 'uint64']);
 const PLAIN: ReadonlySet<DType> = new Set<DType>([
   'float32',

@@ -5,3 +5,4 @@
 export { byteLength, type DType, dtypeOfOnnx } from '../ir/dtype.js';
 export { AutoparError, type ErrorPlace } from '../ir/error.js';
 export { type ConstantTensor, elementCount, type Lifetime, type OuterMemory } from '../ir/graph.js';
+export { BFLOAT16, FLOAT16 } from '../ir/half.js';

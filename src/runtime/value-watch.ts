@@ -2,9 +2,8 @@
  * @file Observations of values in a rank: the sum of squares of named tensors, and the tensors that hold a number that is not
  * finite.
  */
-import { BFLOAT16, FLOAT16 } from '../program/half.js';
 import { typedView } from '../program/typed.js';
-import type { DType } from '../program/values.js';
+import { BFLOAT16, type DType, FLOAT16 } from '../program/values.js';
 
 /** A tensor with a value that is not finite, as it was made. */
 export interface NotFinite {

@@ -15,6 +15,7 @@ export interface MemoryCase {
   readonly dims?: Readonly<Record<string, number>>;
   readonly globalBatch?: number;
   readonly training?: Training;
+  readonly precision?: 'bf16';
   readonly degrees: { readonly dp: number; readonly tp: number };
 }
 
@@ -40,9 +41,10 @@ const ADAMW: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', lea
 const MOMENTUM: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 1e-3, momentum: 0.9 } };
 
 /** Inference and training on one rank, two and four. */
-export const CHOICES: readonly Pick<MemoryCase, 'degrees' | 'training' | 'globalBatch'>[] = [
+export const CHOICES: readonly Pick<MemoryCase, 'degrees' | 'training' | 'globalBatch' | 'precision'>[] = [
   { degrees: { dp: 1, tp: 1 } },
   { degrees: { dp: 1, tp: 2 } },
+  { degrees: { dp: 1, tp: 2 }, precision: 'bf16' },
   { degrees: { dp: 2, tp: 2 }, globalBatch: 4 },
   { degrees: { dp: 1, tp: 1 }, training: ADAMW },
   { degrees: { dp: 2, tp: 1 }, training: MOMENTUM, globalBatch: 4 },

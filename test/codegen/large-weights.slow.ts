@@ -18,6 +18,8 @@ if (isMainThread) process.on('exit', () =>
 
 for (const words of [
   ['--tp', '2', '--devices', '2'],
+  ['--tp', '2', '--devices', '2', '--precision', 'bf16'],
+  ['--tp', '2', '--cluster', '1x2:h100-sxm-80', '--precision', 'fp16'],
   ['--pp', '2', '--devices', '2'],
   ['--pp', '2', '--devices', '2', '--train', '--loss', 'mse'],
 ]) {

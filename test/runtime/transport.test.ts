@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads';
 import test from 'ava';
-import { BFLOAT16, FLOAT16 } from '../../src/program/half.js';
+import { BFLOAT16, FLOAT16 } from '../../src/ir/half.js';
 import type { ProgramCollective } from '../../src/program/program.js';
 import { asBytes, typedView } from '../../src/program/typed.js';
 import { byteLength, type DType } from '../../src/program/values.js';

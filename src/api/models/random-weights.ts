@@ -2,8 +2,10 @@
  * @file Random values for weights that a model file names but does not hold, so that its program can be run.
  */
 import { isFloating } from '../../ir/dtype.js';
-import type { ConstantTensor, Graph, TensorType, Weight } from '../../ir/graph.js';
+import type { Graph, TensorType, Weight, WeightSource } from '../../ir/graph.js';
+import type { HalfType } from '../../ir/half.js';
 import { interruptible, listening } from '../../ir/interruption.js';
+import { convertedSource } from '../../ir/onnx/converted-source.js';
 import { makeTensorInTurns, normal, uniform } from '../verification/numbers.js';
 import type { ImportedModel } from './import.js';
 
@@ -40,25 +42,28 @@ async function filled(
 ): Promise<ReadonlyMap<string, Weight>> {
   const all = new Map<string, Weight>();
   for (const [name, weight] of weights) {
-    const isAbsent = weight.source.kind === 'absent';
-    const source = isAbsent
-      ? { kind: 'inline' as const, data: (await randomWeight(name, weight, seed, signal)).data }
-      : weight.source;
-    all.set(name, { ...weight, source });
+    const { source } = weight;
+    const present = source.kind === 'absent' ? await randomSource(name, weight, source.rounded, seed, signal) : source;
+    all.set(name, { ...weight, source: present });
   }
   return all;
 }
 
-async function randomWeight(
+/** @param rounded the type that the values are rounded to, where the weight holds them in float32 */
+async function randomSource(
   name: string,
-  { dtype, shape }: TensorType,
+  { dtype: held, shape }: TensorType,
+  rounded: HalfType | undefined,
   seed: number,
   signal: AbortSignal | undefined,
-): Promise<ConstantTensor> {
+): Promise<WeightSource> {
   let hash = seed >>> 0;
   for (const character of name) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) >>> 0;
   const next = uniform(hash);
   const center = shape.length < 2 ? 1 : 0;
+  const dtype = rounded ?? held;
   const value = isFloating(dtype) ? () => center + 0.02 * normal(next) : () => 0;
-  return makeTensorInTurns({ dtype, shape }, value, () => interruptible(signal));
+  const { data } = await makeTensorInTurns({ dtype, shape }, value, () => interruptible(signal));
+  const made: WeightSource = { kind: 'inline', data };
+  return rounded !== undefined && held === 'float32' ? convertedSource(made, rounded, held) : made;
 }

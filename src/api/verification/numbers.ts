@@ -5,7 +5,7 @@
 import { byteLength } from '../../ir/dtype.js';
 import type { ConstantTensor, TensorType } from '../../ir/graph.js';
 import { elementCount } from '../../ir/graph.js';
-import { BFLOAT16, FLOAT16 } from '../../program/half.js';
+import { BFLOAT16, FLOAT16 } from '../../ir/half.js';
 import { allocate, typedView } from '../../program/typed.js';
 
 /** How a tensor's element i is read as a number. 64-bit integers are exact to 2^53. */

@@ -8,13 +8,14 @@
 import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { AttributeValue, Graph, Node, TensorType, Weight } from '../graph.js';
+import { convertedSource } from '../onnx/converted-source.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { operatorRole } from '../ops/index.js';
 import { plainNode } from '../plain-node.js';
 import { unusedName } from '../unused-name.js';
 import type { LowType } from './mixed-precision.js';
 
-const WIDE: DType = 'float32';
+const WIDE = 'float32';
 
 /** Attributes that name the type of a result. */
 const DTYPE_ATTRIBUTES: ReadonlySet<string> = new Set(['to', 'dtype']);
@@ -129,7 +130,5 @@ function widenedAttributes({ attributes }: Node, low: LowType): Node['attributes
 }
 
 function widenedWeight(weight: Weight, low: LowType): Weight {
-  if (weight.dtype !== low || weight.source.kind !== 'inline') return weight;
-  const { data } = constant(WIDE, numbersOf({ ...weight, data: weight.source.data }), weight.shape);
-  return { ...weight, dtype: WIDE, source: { kind: 'inline', data } };
+  return weight.dtype === low ? { ...weight, dtype: WIDE, source: convertedSource(weight.source, low, WIDE) } : weight;
 }

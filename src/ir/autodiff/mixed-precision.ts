@@ -15,6 +15,7 @@
  */
 import { type DType, isFloating, onnxOfDtype } from '../dtype.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import type { HalfType } from '../half.js';
 import { readersOf } from '../makers-and-readers.js';
 import { operatorOf } from '../operator-of.js';
 import { constant, numbersOf } from '../ops/constants.js';
@@ -22,7 +23,7 @@ import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 
 /** The types that 16-bit recipes compute in. */
-export type LowType = 'float16' | 'bfloat16';
+export type LowType = HalfType;
 
 /** The graph computed in `low` where that is enough. */
 export function inMixedPrecision(graph: Graph, low: LowType): Graph {
@@ -226,7 +227,7 @@ function reading(body: Graph, names: ReadonlyMap<string, string>): Graph {
 }
 
 /** Whether results are elements of operands, and nothing else. */
-function isMove(node: Node): boolean {
+export function isMove(node: Node): boolean {
   const { family, precision } = operatorEntry(node);
   const { reduction = 'none' } = node.attributes;
   return precision === 'follow' && (family === 'view' || family === 'indexing') && reduction === 'none';

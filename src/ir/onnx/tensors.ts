@@ -9,7 +9,7 @@ import { constant } from '../ops/constants.js';
 import { dataFile, isMissing, withoutData } from './external-data.js';
 import type { Initializer } from './model.js';
 import type { EntryProto, Integer64, TensorProto } from './schema.js';
-import { bytesOfFile } from './weight-reader.js';
+import { bytesInParts, bytesOfFile } from './weight-reader.js';
 
 /** Where a tensor is found, for messages. */
 export interface TensorPlace {
@@ -59,6 +59,7 @@ export function readWeight(source: WeightSource): Uint8Array | null {
   if (source.kind === 'absent') return null;
   if (source.kind === 'zero') return new Uint8Array(source.length);
   if (source.kind === 'external') return bytesOfFile(source);
+  if (source.kind === 'converted') return bytesInParts(source);
   const parts = source.parts.flatMap((part) => readWeight(part) ?? []);
   return parts.length === source.parts.length ? Buffer.concat(parts) : null;
 }

@@ -3,8 +3,10 @@
  * transposes matrices (`Transposition`): a transposed weight is in memory as a whole.
  */
 import { closeSync, openSync } from 'node:fs';
+import { byteLength } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Transposition, type WeightSource } from '../graph.js';
+import { convertElements, convertedLength } from './converted-source.js';
 import { readFully } from './file-window.js';
 
 /** An open weight; `close` it when done. */
@@ -18,6 +20,7 @@ export interface OpenWeight {
 export const PIECE = 16 * 2 ** 20;
 
 type ExternalSource = Extract<WeightSource, { readonly kind: 'external' }>;
+type ConvertedSource = Extract<WeightSource, { readonly kind: 'converted' }>;
 type StackedSource = Extract<WeightSource, { readonly kind: 'stacked' }>;
 
 /**
@@ -42,6 +45,7 @@ export function room(): Room {
 export function openWeight(source: WeightSource, whole: Room): OpenWeight | null {
   if (source.kind === 'absent') return null;
   if (source.kind === 'stacked') return openParts(source, whole);
+  if (source.kind === 'converted') return openConverted(source, whole);
   if (source.kind !== 'external') return readerOf(source.kind === 'zero' ? new Uint8Array(source.length) : source.data);
   if (source.transposition) return readerOf(bytesOfFile(source, whole));
   const file = openData(source);
@@ -90,6 +94,38 @@ function openParts({ parts, length: all }: StackedSource, whole: Room): OpenWeig
     return data;
   };
   return { read, close };
+}
+
+/** A piece is converted when it is read. */
+function openConverted({ of, from, to, length: all }: ConvertedSource, whole: Room): OpenWeight | null {
+  const reader = openWeight(of, whole);
+  if (!reader) return null;
+  // A piece of the wider type is at most `PIECE` bytes long.
+  const most = Math.min(PIECE, (PIECE / byteLength(from, 1)) * byteLength(to, 1));
+  const held = fresh(Math.min(PIECE, all));
+  const read = (offset: number, length: number) => {
+    for (let done = 0; done < length; done += most) {
+      const into = held.subarray(done, Math.min(length, done + most));
+      const piece = reader.read(convertedLength(offset + done, to, from), convertedLength(into.length, to, from));
+      convertElements(piece, from, to, into);
+    }
+    return held.subarray(0, length);
+  };
+  return { read, close: reader.close };
+}
+
+/** All bytes of a weight that is read in parts; null where its value is absent. */
+export function bytesInParts(source: ConvertedSource): Uint8Array | null {
+  const reader = openWeight(source, fresh);
+  if (!reader) return null;
+  try {
+    const data = fresh(source.length);
+    for (let offset = 0; offset < data.length; offset += PIECE)
+      data.set(reader.read(offset, Math.min(PIECE, data.length - offset)), offset);
+    return data;
+  } finally {
+    reader.close();
+  }
 }
 
 /** All bytes of a weight in a file, transposed as its graph has them. */

@@ -4,6 +4,7 @@
 import { byteLength, type DType } from '../dtype.js';
 import type { ConstantTensor, Weight } from '../graph.js';
 import { elementCount } from '../graph.js';
+import { BFLOAT16, FLOAT16 } from '../half.js';
 
 /** A tensor of numbers in `dtype`: integer, floating or bool types of 8 bits and more, float8 excepted. */
 export function constant(dtype: DType, values: readonly number[], shape: readonly number[] = []): ConstantTensor {
@@ -37,8 +38,8 @@ type ReadElement = (source: DataView, offset: number) => number;
 const WRITERS: Readonly<Partial<Record<DType, Write>>> = {
   float32: (target, offset, value) => target.setFloat32(offset, value, true),
   float64: (target, offset, value) => target.setFloat64(offset, value, true),
-  float16: (target, offset, value) => target.setUint16(offset, float16Bits(value), true),
-  bfloat16: (target, offset, value) => target.setUint16(offset, bfloat16Bits(value), true),
+  float16: (target, offset, value) => target.setUint16(offset, FLOAT16.encode(value), true),
+  bfloat16: (target, offset, value) => target.setUint16(offset, BFLOAT16.encode(value), true),
   int64: (target, offset, value) => target.setBigInt64(offset, BigInt(value), true),
   uint64: (target, offset, value) => target.setBigUint64(offset, BigInt(value), true),
   int32: (target, offset, value) => target.setInt32(offset, value, true),
@@ -53,8 +54,8 @@ const WRITERS: Readonly<Partial<Record<DType, Write>>> = {
 const READERS: Readonly<Partial<Record<DType, ReadElement>>> = {
   float32: (source, offset) => source.getFloat32(offset, true),
   float64: (source, offset) => source.getFloat64(offset, true),
-  float16: (source, offset) => fromFloat16Bits(source.getUint16(offset, true)),
-  bfloat16: (source, offset) => fromBfloat16Bits(source.getUint16(offset, true)),
+  float16: (source, offset) => FLOAT16.decode(source.getUint16(offset, true)),
+  bfloat16: (source, offset) => BFLOAT16.decode(source.getUint16(offset, true)),
   int64: (source, offset) => Number(source.getBigInt64(offset, true)),
   uint64: (source, offset) => Number(source.getBigUint64(offset, true)),
   int32: (source, offset) => source.getInt32(offset, true),
@@ -65,42 +66,3 @@ const READERS: Readonly<Partial<Record<DType, ReadElement>>> = {
   uint8: (source, offset) => source.getUint8(offset),
   bool: (source, offset) => source.getUint8(offset),
 };
-
-/** IEEE 754 binary16, rounded to nearest, ties to even. */
-function float16Bits(value: number): number {
-  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
-  const size = Math.abs(value);
-  if (Number.isNaN(value)) return 0x7e00;
-  if (size >= 65520) return sign | 0x7c00;
-  const exponent = Math.max(-14, Math.floor(Math.log2(size || 2 ** -14)));
-  const mantissa = roundToEven(size / 2 ** (exponent - 10));
-  // A normal number's mantissa has its leading one at bit 10; adding lets a round-up carry into the exponent.
-  return sign | (size < 2 ** -14 ? mantissa : ((exponent + 14) << 10) + mantissa);
-}
-
-function fromFloat16Bits(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const mantissa = bits & 1023;
-  if (exponent === 31) return mantissa ? Number.NaN : sign * Number.POSITIVE_INFINITY;
-  return sign * (exponent === 0 ? mantissa * 2 ** -24 : (1024 + mantissa) * 2 ** (exponent - 25));
-}
-
-function bfloat16Bits(value: number): number {
-  const view = new DataView(new ArrayBuffer(4));
-  view.setFloat32(0, value);
-  const bits = view.getUint32(0);
-  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
-}
-
-function fromBfloat16Bits(bits: number): number {
-  const view = new DataView(new ArrayBuffer(4));
-  view.setUint32(0, bits * 65536);
-  return view.getFloat32(0);
-}
-
-function roundToEven(value: number): number {
-  const floor = Math.floor(value);
-  const rest = value - floor;
-  return rest > 0.5 || (rest === 0.5 && floor % 2 === 1) ? floor + 1 : floor;
-}

@@ -22,7 +22,8 @@ export class WeightReader {
     if (source.kind === 'inline') return source.data.subarray(offset, offset + length);
     if (source.kind === 'zero') return new Uint8Array(length);
     if (source.kind === 'stacked') return this.readParts(source, offset, length);
-    if (source.transposition) return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
+    if (source.kind === 'converted' || source.transposition)
+      return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
     const data = new Uint8Array(length);
     const file = madeOnce(this.files, source.file, () => openSync(source.file, 'r'));
     const count = readSync(file, data, 0, length, source.offset + offset);
@@ -60,7 +61,7 @@ export class WeightReader {
     this.files.clear();
   }
 
-  /** A weight that is transposed when it is read must be read whole; the last one is kept. */
+  /** A weight that is transposed or converted when it is read is read whole; the last one is kept. */
   private wholeOf(source: WeightSource): Uint8Array | null {
     if (this.whole?.source !== source) this.whole = { source, data: readWeight(source) };
     return this.whole.data;

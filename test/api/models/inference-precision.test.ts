@@ -2,22 +2,36 @@
  * @file Inference in 16 bit: the program is of the graph that was priced, and the plan, its reports and its checks know the
  * recipe.
  */
+import { writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { generatedModel } from '../../../models/families.js';
 import { compile } from '../../../src/api/compile.js';
 import type { Arrays } from '../../../src/api/execution/arrays.js';
 import { randomInputs } from '../../../src/api/execution/inputs.js';
 import { importModel } from '../../../src/api/models/import.js';
 import * as verbs from '../../../src/api/verbs.js';
+import { runGraph } from '../../../src/api/verification/reference.js';
 import { openCompiled, verify } from '../../../src/api/verify.js';
+import { heldInFloat32 } from '../../../src/ir/autodiff/held-in-float32.js';
+import { inMixedPrecision, type LowType } from '../../../src/ir/autodiff/mixed-precision.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { onnxOfDtype } from '../../../src/ir/dtype.js';
 import { AutoparError } from '../../../src/ir/error.js';
+import type { ConstantTensor, Weight } from '../../../src/ir/graph.js';
+import { encodeModel } from '../../../src/ir/onnx/schema.js';
+import { readWeight } from '../../../src/ir/onnx/tensors.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { constant, constantWeight, numbersOf } from '../../../src/ir/ops/constants.js';
+import { isConversion } from '../../../src/ir/ops/index.js';
+import { openSafetensors } from '../../../src/program/safetensors.js';
 import { runOnnx } from '../../../src/runtime/reference.js';
 import { runProgram } from '../../../src/runtime/run-program.js';
 import { readPlan } from '../../../src/strategy/plan-json.js';
 import { autopar, ROOT } from '../../cli/autopar.js';
+import * as onnx from '../../ir/model-maker.js';
 import { slowTests } from '../../selection.js';
 
 const H100 = '1x2:h100-sxm-80';
@@ -125,6 +139,113 @@ slow('compile, explain, strategy show and simulate name the precision that was p
   t.regex((await autopar(['explain', output, '--rejected'])).stdout, /per step in bf16$/m);
   t.regex((await autopar(['explain', output, '--pins'])).stdout, /per step in bf16/);
   t.regex((await autopar(['simulate', model('mlp'), '--cluster', H100])).stdout, /step +\S+ \S+ in bf16/);
+});
+
+/** The tensors of a compiled folder whose ranks hold all weights whole. */
+async function storedWeights(directory: string): Promise<Arrays> {
+  const file = await openSafetensors(path.join(directory, 'program/weights/whole.safetensors'));
+  try {
+    const read = [...file.entries.keys()].map(async (key) => [key, await file.read(key)] as const);
+    return Object.fromEntries(await Promise.all(read));
+  } finally {
+    await file.close();
+  }
+}
+
+const TYPES = { fp16: 'float16', bf16: 'bfloat16' } as const;
+
+/** The numbers of a float32 tensor after a Cast to the type and one back. */
+async function castByOnnxRuntime(low: LowType, x: ConstantTensor): Promise<readonly number[]> {
+  const graph = {
+    node: [
+      onnx.node('Cast', ['x'], ['low'], { to: onnxOfDtype(low) }),
+      onnx.node('Cast', ['low'], ['y'], { to: onnxOfDtype('float32') }),
+    ],
+    input: [onnx.value('x', x.shape)],
+    output: [onnx.value('y', x.shape)],
+  };
+  const { y } = await runOnnx(encodeModel(onnx.model(graph)), { x }, { optimised: false });
+  return y ? numbersOf(y) : [];
+}
+
+for (const precision of ['fp16', 'bf16'] as const)
+  test(`weights that are read in ${precision} alone, and tables, have that type in files and in memory`, async (t) => {
+    const low = TYPES[precision];
+    // The table of gpt-tiny is its head too, transposed; its positions are added in float32.
+    for (const name of ['llama-tiny', 'gpt-tiny']) {
+      const output = await folder(t);
+      const { memory } = await compile({ model: model(name), output, cluster: '1x1:h100-sxm-80', precision });
+      const stored = await storedWeights(output);
+      const counted = Object.values(stored).reduce((sum, { data }) => sum + data.length, 0);
+      t.is(counted, memory[0]?.kinds['weight'] ?? 0);
+      const { weights } = (await importModel(model(name))).graph;
+      for (const [key, value] of Object.entries(stored)) {
+        const weight = weights.get(key);
+        const own = weight && readWeight(weight.source);
+        if (!own) return t.fail(key);
+        const isWide = /norm|ln_|wpe|causal_mask|rotary/.test(key);
+        t.is(value.dtype, isWide ? 'float32' : low, key);
+        const file = { dtype: weight.dtype, shape: weight.shape, data: own };
+        t.deepEqual(numbersOf(value), isWide ? numbersOf(file) : await castByOnnxRuntime(low, file), key);
+      }
+    }
+  });
+
+const TABLE = 'model.embed_tokens.weight';
+
+for (const precision of ['fp16', 'bf16'] as const)
+  test.serial(
+    `weights rounded to ${precision} once give the bits of weights that are cast at every step`,
+    async (t) => {
+      const output = await folder(t);
+      await compile({ model: model('llama-tiny'), output, devices: 1, precision });
+      const { imported } = await openCompiled(output);
+      const low = TYPES[precision];
+      const { graph } = await importModel(model('llama-tiny'));
+      const table = graph.weights.get(TABLE) as Weight;
+      const numbers = await castByOnnxRuntime(low, { ...table, data: readWeight(table.source) as Uint8Array });
+      const rounded = { ...table, ...constantWeight(constant('float32', numbers, table.shape)), role: table.role };
+      const weights = new Map([...graph.weights, [TABLE, rounded]]);
+      const cast = heldInFloat32(inMixedPrecision({ ...graph, weights }, low), low);
+      const inputs = randomInputs(graph, 5);
+      t.deepEqual(await runGraph(imported.graph, inputs), await runGraph(cast, inputs));
+      const read = imported.graph.nodes.flatMap((node) => (isConversion(node) ? node.inputs : []));
+      t.deepEqual(
+        read.filter((name) => imported.graph.weights.has(name ?? '')),
+        [],
+      );
+    },
+  );
+
+test('random values are those of the 16-bit type, on devices and held in float32 on ranks of this machine', async (t) => {
+  const generated = generatedModel('llama:layers=1,hidden=32,heads=2,kv_heads=2,ffn=64,vocab=64,seq=16,batch=2');
+  const file = path.join(path.dirname(await folder(t)), 'model.onnx');
+  writeFileSync(file, writeOnnx(generated.build(generated.batch)));
+  const of = async (cluster: string) => {
+    const output = await folder(t);
+    await compile({ model: file, output, cluster, degrees: { dp: 1, tp: 1 }, precision: 'fp16', initRandom: true });
+    return storedWeights(output);
+  };
+  const [low, wide] = [await of('1x1:h100-sxm-80'), await of('local')];
+  t.true(Object.values(low).some(({ dtype }) => dtype === 'float16'));
+  for (const [key, value] of Object.entries(low)) {
+    t.is(wide[key]?.dtype, 'float32', key);
+    t.deepEqual(wide[key] && numbersOf(wide[key]), numbersOf(value), key);
+  }
+});
+
+test('the part of a cluster that costs least is large enough for the program', async (t) => {
+  const output = await folder(t);
+  const generate = 'llama:layers=4,hidden=128,heads=4,kv_heads=4,ffn=512,vocab=64,seq=32,batch=1';
+  const generated = generatedModel(generate);
+  const file = path.join(path.dirname(output), 'model.onnx');
+  writeFileSync(file, writeOnnx(generated.build(generated.batch)));
+  const memory = 3 * 2 ** 20;
+  const asked = { model: file, output, cluster: '1x4:h100-sxm-80', memory, precision: 'bf16', planOnly: true } as const;
+  const { plan, sizes } = await compile({ ...asked, objective: 'cost' });
+  t.deepEqual([plan.degrees.dp, plan.degrees.tp, plan.degrees.pp], [1, 1, 1]);
+  t.true((sizes?.length ?? 0) > 1);
+  t.true(Math.max(...plan.predicted.peakBytes) <= memory);
 });
 
 test('precision beside training is refused: training has its own', async (t) => {

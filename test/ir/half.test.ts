@@ -1,7 +1,5 @@
 import test from 'ava';
-import { BFLOAT16, FLOAT16, type HalfFormat } from '../../src/program/half.js';
-import { reduceElementwise } from '../../src/program/reduce.js';
-import { asBytes } from '../../src/program/typed.js';
+import { BFLOAT16, FLOAT16, type HalfFormat } from '../../src/ir/half.js';
 
 const FORMATS: readonly { name: string; format: HalfFormat; exponentBits: number; bias: number }[] = [
   { name: 'float16', format: FLOAT16, exponentBits: 5, bias: 15 },
@@ -47,24 +45,4 @@ test('float16 overflows to infinity where the standard says', (t) => {
   t.is(FLOAT16.encode(65519), 0x7bff);
   t.is(FLOAT16.encode(65520), 0x7c00);
   t.is(FLOAT16.encode(-1e30), 0xfc00);
-});
-
-test('sixteen-bit sums are rounded once, not at every addition', (t) => {
-  // 2048 + 1 + 1: rounding each sum to float16 would lose both ones.
-  const operands = [2048, 1, 1].map((value) => asBytes(Uint16Array.of(FLOAT16.encode(value))));
-  const target = new Uint8Array(2);
-  reduceElementwise('float16', 'sum', operands, target);
-  t.is(FLOAT16.decode(new Uint16Array(target.buffer)[0] as number), 2050);
-});
-
-test('integers wrap, bool is or and and', (t) => {
-  const bytes = (...values: number[]) => Uint8Array.from(values);
-  const reduce = (dtype: 'uint8' | 'bool', reduction: 'sum' | 'min', ...operands: Uint8Array[]) => {
-    const target = new Uint8Array(operands[0]?.length ?? 0);
-    reduceElementwise(dtype, reduction, operands, target);
-    return [...target];
-  };
-  t.deepEqual(reduce('uint8', 'sum', bytes(200, 1), bytes(100, 2)), [44, 3]);
-  t.deepEqual(reduce('bool', 'sum', bytes(1, 1, 0), bytes(1, 0, 0)), [1, 1, 0]);
-  t.deepEqual(reduce('bool', 'min', bytes(1, 1, 0), bytes(1, 0, 0)), [1, 0, 0]);
 });

@@ -4,6 +4,9 @@
  * in integers, and rounds to nearest, ties to even, as hardware does.
  */
 
+/** The types of sixteen-bit floats. */
+export type HalfType = 'float16' | 'bfloat16';
+
 /** How a sixteen-bit float is read and written. */
 export interface HalfFormat {
   /** The number that a pattern means. */
@@ -29,6 +32,9 @@ export const BFLOAT16: HalfFormat = formatOf(
 export const FLOAT16: HalfFormat = formatOf(widenFloat16, narrowFloat16, (singles, count, into, at) => {
   for (let index = 0; index < count; index++) into[at + index] = narrowFloat16(singles[index] as number);
 });
+
+/** The format of each type. */
+export const HALF_FORMATS: Readonly<Record<HalfType, HalfFormat>> = { float16: FLOAT16, bfloat16: BFLOAT16 };
 
 function narrowBfloat16(single: number): number {
   if ((single & 0x7fffffff) > 0x7f800000) return ((single >>> 16) | 0x40) & 0xffff;
