@@ -108,10 +108,10 @@ export function operatorStatements(
 /** Whether anything but some operators reads a result: an operator may name results that nothing does. */
 export function isUsed(
   name: string,
-  { readIn, readAtStepEnd: asked, stores, readers }: TorchTensors,
+  { readIn, readAtStepEnd, stored, readers }: TorchTensors,
   but: ReadonlySet<ComputeNode> = NONE,
 ): boolean {
-  if (readIn.has(name) || asked.has(name) || [...stores.values()].flat().some(({ from }) => from === name)) return true;
+  if (readIn.has(name) || readAtStepEnd.has(name) || stored.has(name)) return true;
   return (readers.get(name) ?? []).some((node) => !but.has(node));
 }
 

@@ -53,6 +53,8 @@ export interface TorchTensors {
   readonly readAtStepEnd: ReadonlySet<string>;
   /** By run: the state whose next value it stores at its end. */
   readonly stores: ReadonlyMap<LayerInstructions, readonly StoredState[]>;
+  /** Next values of state that runs store. */
+  readonly stored: ReadonlySet<string>;
   /** State that has its next value when the step ends. */
   readonly storedLast: readonly StoredState[];
 }
@@ -134,7 +136,8 @@ export function tensorsOf(
     else storedLast.push(pair);
   }
   const asked = new Set([...sharded.outputs.map(({ tensor }) => tensor), ...storedLast.map(({ from }) => from)]);
-  for (const { from } of [...stores.values()].flat())
+  const stored = new Set([...stores.values()].flat().map(({ from }) => from));
+  for (const from of stored)
     if (!sharded.outputs.some(({ tensor, output }) => tensor === from && !isState(sharded, output))) asked.delete(from);
   return {
     sharded,
@@ -150,6 +153,7 @@ export function tensorsOf(
     readIn,
     readAtStepEnd: asked,
     stores,
+    stored,
     storedLast,
     ...{ readers, nodeOf },
     ...{ calls: new Map(), recordings: new Map(), recordOf: new Map() },
