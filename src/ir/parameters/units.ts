@@ -69,7 +69,8 @@ function partsOf(
   const modules = new Set(places.map(({ module }) => moduleText(withoutIterations(module))));
   for (const place of places) {
     const identity = identityOf(weight, place);
-    const home = identity === null ? calledModule(place, modules) : `= ${identity}`;
+    // TorchScript transposes a matrix for every call of its module, and passes all but one on by an Identity.
+    const home = identity === null || isMadeUp(identity) ? calledModule(place, modules) : `= ${identity}`;
     // Running statistics are not parameters, whatever they share a value with in the file.
     const key = isStatistics(place) ? `${home} ${place.operand}` : home;
     const part = parts.get(key);
