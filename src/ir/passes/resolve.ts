@@ -80,6 +80,8 @@ class ResolveWalk {
   private readonly operators: ResolvedOperators;
   /** Elements of initializers that repeat them. */
   private readonly gathered = new Set<Constant>();
+  /** By initializer that repeats a parameter's elements, until it is read: the operator that reads these. */
+  private readonly repeated = new Map<string, SourceNode>();
   /** Results of operators on parameters that stay, with their form. */
   private readonly ofParameters = new Map<string, ParameterForm>();
   private readonly unknown = new Map<string, number>();
@@ -115,8 +117,14 @@ class ResolveWalk {
   async run(): Promise<ResolvedValues> {
     this.bindInitializers();
     const inputs = this.bindInputs();
-    if (this.options.keepsParameters) await this.gatherRepeated();
-    await this.take(this.nodes);
+    if (this.options.keepsParameters) await this.findRepeated();
+    // Bodies of control flow read initializers too: what no operator of the graph itself reads comes first.
+    const read = new Set(this.nodes.flatMap((node) => node.inputs));
+    await this.gather([...this.repeated.keys()].filter((name) => !read.has(name)));
+    for (const node of this.nodes) {
+      await this.gather(node.inputs);
+      await this.take([node]);
+    }
     const outputs = this.graph.outputs.map(({ name }) => {
       this.picked.checkOutput(name);
       return { name, value: this.valueNamed(name) };
@@ -149,7 +157,7 @@ class ResolveWalk {
   }
 
   /** Initializers with a parameter's elements repeated become that parameter, read at fixed indices. */
-  private async gatherRepeated(): Promise<void> {
+  private async findRepeated(): Promise<void> {
     for (const [name, { dtype, shape, source }] of this.graph.initializers) {
       const repeated = this.options.isComputed?.(name) ? await repeatedElements({ dtype, shape }, source) : null;
       if (!repeated) continue;
@@ -160,8 +168,19 @@ class ResolveWalk {
       this.gathered.add(origin);
       this.bindConstant(`${of}/elements`, origin, elements);
       this.bindConstant(`${of}/indices`, this.folder.literal(`${of}/indices`, indices), indices);
-      await this.take([gatherNode(name, of)]);
-      this.context.alias(name, `${of}/repeated`);
+      this.repeated.set(name, gatherNode(name, of));
+    }
+  }
+
+  /** Before their first reader, so that a layer begins with what it computes. */
+  private async gather(names: readonly (string | null)[]): Promise<void> {
+    for (const name of names) {
+      const node = name === null ? undefined : this.repeated.get(name);
+      const [result] = node?.outputs ?? [];
+      if (name === null || !node || !result) continue;
+      this.repeated.delete(name);
+      await this.take([node]);
+      this.context.alias(name, result);
     }
   }
 
