@@ -13,7 +13,8 @@ import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Attributes, type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
 import type { InputKind, SourceGraph, SourceNode } from '../onnx/model.js';
-import type { Operator } from '../operator.js';
+import { isDifferentiable, type Operator } from '../operator.js';
+import { numbersOf } from '../ops/constants.js';
 import { entryOf, isSizedByData } from '../ops/index.js';
 import { readConstantInputs } from './constant-inputs.js';
 import { DerivedNames } from './derived-names.js';
@@ -95,11 +96,10 @@ class ResolveWalk {
   private readonly parameterForm = (value: TensorValue): ParameterForm | null => {
     if (value.kind === 'tensor') return this.ofParameters.get(value.name) ?? null;
     const { constant } = value;
+    // No mask beside the elements of a parameter makes them a formula.
+    if (this.gathered.has(constant)) return 'parameter';
     const isKept =
-      constant.stated &&
-      (!this.options.statesKinds ||
-        this.gathered.has(constant) ||
-        this.options.standsForParameter?.(constant.name) === true);
+      constant.stated && (!this.options.statesKinds || this.options.standsForParameter?.(constant.name) === true);
     return isKept ? 'initializer' : null;
   };
 
@@ -347,7 +347,7 @@ class ResolveWalk {
       }),
     );
     const large = types.some((type) => type !== null && elementCount(type.shape) > FOLD_LIMIT);
-    const kept = this.options.keepsParameters ? formOfResults(node, values, types, this.parameterForm) : null;
+    const kept = this.options.keepsParameters ? await this.formOf(node, values, types) : null;
     const quantised = !this.options.forTraining && constants.some(({ dequantised }) => dequantised);
     if (large || kept || quantised || turnsParameter(node, values)) {
       if (kept) for (const output of node.outputs) if (output !== null) this.ofParameters.set(output, kept);
@@ -359,6 +359,28 @@ class ResolveWalk {
       const type = types[index];
       if (name !== null && constant && type) this.bindConstant(name, constant, type);
     });
+  }
+
+  private async formOf(
+    node: SourceNode,
+    values: readonly (Value | null)[],
+    types: readonly (TensorType | null)[],
+  ): Promise<ParameterForm | null> {
+    const numbers = new Set<Value | null>();
+    const found = () => formOfResults(node, values, types, this.parameterForm, (value) => numbers.has(value));
+    const form = found();
+    const isBeside = values.some((value) => value !== null && isTensor(value) && this.parameterForm(value) !== null);
+    if (form !== null || !isBeside || !isDifferentiable(entryOf(node.op, node.domain))) return form;
+    for (const value of values) if (value && isTensor(value) && (await this.isOneNumber(value))) numbers.add(value);
+    return numbers.size === 0 ? form : found();
+  }
+
+  /** Whether a value that is no parameter is one number throughout, such as the zeros that a decoder begins with. */
+  private async isOneNumber(value: TensorValue): Promise<boolean> {
+    if (!value.constant || this.parameterForm(value) !== null || !isFloating(value.type.dtype)) return false;
+    if (!value.constant.present || elementCount(value.type.shape) > FOLD_LIMIT) return false;
+    const numbers = numbersOf(await this.folder.valueOf(value.constant));
+    return numbers.every((number) => number === numbers[0]);
   }
 
   private emit(

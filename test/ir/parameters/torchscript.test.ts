@@ -6,6 +6,7 @@ import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';
 import { importedFor, trainingForm } from '../../../src/api/models/training-form.js';
 import type { GraphProto, NodeProto } from '../../../src/ir/onnx/schema.js';
+import { constant } from '../../../src/ir/ops/constants.js';
 import { lettersOf, stageUnits } from '../../../src/search/pipeline/units.js';
 import { model, node, ramp, saved, tensor, value } from '../model-maker.js';
 
@@ -86,4 +87,129 @@ test('repeated elements are read where they are used, in the layer that uses the
   });
   t.is(lettersOf(stageUnits(graph, 1)), 'E t*2');
   t.is(trained.length, 4);
+});
+
+/** A literal, as the exporter writes it. */
+function literal(name: string, shape: readonly number[], values: readonly number[]): NodeProto {
+  return node('Constant', [], [name], { value: constant('float32', values, shape) });
+}
+
+/** Numbers as of a trained weight: no table of a formula. */
+function noise(name: string, shape: readonly number[]) {
+  const count = shape.reduce((product, size) => product * size, 1);
+  return tensor(
+    name,
+    shape,
+    Array.from({ length: count }, (_, index) => Math.sin(((index + 1) * 12.9898) ** 2) / 2),
+  );
+}
+
+test('what operators with weights make of literals is trained, as the first layer of a decoder of queries', async (t) => {
+  const { trained } = await training({
+    node: [
+      literal('zeros', [2, 4], [0, 0, 0, 0, 0, 0, 0, 0]),
+      literal('sixteen', [], [16]),
+      at('', 'Add', ['zeros', 'query.weight'], 'queries'),
+      at('/fc', 'MatMul', ['queries', 'onnx::MatMul_1'], 'p'),
+      at('/fc', 'Add', ['fc.bias', 'p'], 'q'),
+      at('', 'Tanh', ['q'], 'r'),
+      at('', 'Mul', ['r', 'sixteen'], 's'),
+      at('', 'Add', ['x', 's'], 'y'),
+    ],
+    initializer: [noise('query.weight', [2, 4]), noise('onnx::MatMul_1', [4, 4]), noise('fc.bias', [4])],
+    input: X,
+    output: Y,
+  });
+  t.deepEqual(trained, ['fc.bias', 'fc.weight', 'query.weight']);
+});
+
+test('a weight that passes Resize, Exp, a number or a normalisation before it meets data is trained', async (t) => {
+  const { trained } = await training({
+    node: [
+      literal('one', [], [1]),
+      node('Resize', ['grid', '', 'scales'], ['resized'], { mode: 'linear' }, { name: '/Resize' }),
+      at('', 'Add', ['x', 'resized'], 'a'),
+      at('', 'Exp', ['a_log'], 'e'),
+      at('', 'Neg', ['e'], 'n'),
+      at('', 'Mul', ['steps', 'n'], 'decays'),
+      at('', 'Add', ['g', 'one'], 'gain'),
+      at('', 'Mul', ['decays', 'gain'], 'b'),
+      at('/norm', 'LayerNormalization', ['table', 'norm.weight'], 'rows'),
+      at('', 'MatMul', ['a', 'rows'], 'y'),
+    ],
+    initializer: [
+      noise('grid', [1, 1, 3]),
+      tensor('scales', [3], [1, 1, 2]),
+      noise('a_log', [6, 3]),
+      noise('g', [3]),
+      noise('table', [6, 3]),
+      noise('norm.weight', [3]),
+    ],
+    input: [value('x', [2, 4, 6]), value('steps', [2, 6, 1])],
+    output: [value('y', [2, 4, 3]), value('b', [2, 6, 3])],
+  });
+  t.deepEqual(trained, ['a_log', 'g', 'grid', 'norm.weight', 'table']);
+});
+
+test('positions times frequencies, and masks that a formula makes of a buffer, are not trained', async (t) => {
+  const { trained } = await training({
+    node: [
+      literal('one', [], [1]),
+      literal('low', [], [-1e4]),
+      at('', 'Mul', ['steps', 'rotary.inv_freq'], 'angles'),
+      at('', 'Cos', ['angles'], 'c'),
+      at('', 'Mul', ['x', 'c'], 'a'),
+      at('', 'Sub', ['one', 'mask'], 'hidden'),
+      at('', 'Mul', ['hidden', 'low'], 'm'),
+      at('', 'Add', ['a', 'm'], 'scores'),
+      node('Softmax', ['scores'], ['y'], { axis: -1 }, { name: '/Softmax' }),
+    ],
+    initializer: [
+      tensor('rotary.inv_freq', [4], [1, 0.1, 0.01, 0.001]),
+      tensor('mask', [2, 4], [1, 0, 1, 1, 1, 1, 0, 1]),
+    ],
+    input: [...X, value('steps', [2, 1])],
+    output: Y,
+  });
+  t.deepEqual(trained, []);
+});
+
+test('rows of sines and cosines over a grid of positions are a table', async (t) => {
+  const rows = Array.from({ length: 9 }, (_, place) =>
+    [place % 3, Math.floor(place / 3)].flatMap((at) => [
+      Math.sin(at),
+      Math.sin(at / 9),
+      Math.cos(at),
+      Math.cos(at / 9),
+    ]),
+  );
+  const { trained } = await training({
+    node: [at('', 'Add', ['x', 'pos_embed'], 'y')],
+    initializer: [tensor('pos_embed', [1, 9, 8], rows.flat())],
+    input: [value('x', [2, 9, 8])],
+    output: [value('y', [2, 9, 8])],
+  });
+  t.deepEqual(trained, []);
+});
+
+test('elements that are read at fixed indices are trained, beside a mask too', async (t) => {
+  const elements = [0.123456, 0.234567, 0.345678, 0.456789];
+  const { trained } = await training({
+    node: [
+      literal('mask', [2, 4], [0, 0, -100, 0, 0, -100, 0, 0]),
+      at('', 'Add', ['onnx::Add_1', 'mask'], 'm'),
+      at('', 'Add', ['x', 'm'], 's'),
+      node('Softmax', ['s'], ['y'], { axis: -1 }, { name: '/Softmax' }),
+    ],
+    initializer: [
+      tensor(
+        'onnx::Add_1',
+        [2, 4],
+        [0, 1, 2, 3, 3, 0, 1, 2].map((place) => elements[place] ?? 0),
+      ),
+    ],
+    input: X,
+    output: Y,
+  });
+  t.is(trained.length, 1);
 });
