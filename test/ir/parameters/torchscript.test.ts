@@ -213,3 +213,16 @@ test('elements that are read at fixed indices are trained, beside a mask too', a
   });
   t.is(trained.length, 1);
 });
+
+test('a parameter has the name of its module, whose children another module calls', async (t) => {
+  const { trained } = await training({
+    node: [
+      at('/decoder/fc', 'MatMul', ['x', 'onnx::MatMul_1'], 'p'),
+      at('/decoder/fc', 'Add', ['model.decoder.fc.bias', 'p'], 'y'),
+    ],
+    initializer: [noise('onnx::MatMul_1', [4, 4]), noise('model.decoder.fc.bias', [4])],
+    input: X,
+    output: Y,
+  });
+  t.deepEqual(trained, ['model.decoder.fc.bias', 'model.decoder.fc.weight']);
+});
