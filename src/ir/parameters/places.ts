@@ -110,6 +110,8 @@ interface Trail {
   readonly tensor: string;
   readonly transposed: boolean;
   readonly through: readonly string[];
+  /** Whether an operator on the path does more than move elements. */
+  readonly computed: boolean;
 }
 
 class PlaceFinder {
@@ -123,7 +125,7 @@ class PlaceFinder {
 
   placesOf(source: string): readonly ParameterPlace[] {
     const places: ParameterPlace[] = [];
-    const trails: Trail[] = [{ tensor: source, transposed: false, through: [] }];
+    const trails: Trail[] = [{ tensor: source, transposed: false, through: [], computed: false }];
     for (let trail = trails.pop(); trail; trail = trails.pop()) {
       const further: Trail[] = [];
       for (const { node, operand } of this.readers.get(trail.tensor) ?? []) {
@@ -134,6 +136,7 @@ class PlaceFinder {
             tensor: next,
             transposed: trail.transposed !== this.exchanges(node),
             through: [...trail.through, node.name],
+            computed: trail.computed || operatorFamily(node) !== 'view',
           });
       }
       trails.push(...further.reverse());
@@ -176,7 +179,9 @@ class PlaceFinder {
   }
 
   private place(node: Node, operand: number, trail: Trail): ParameterPlace {
-    const own = this.useOf(node, operand, trail.tensor);
+    const use = this.useOf(node, operand, trail.tensor);
+    // A mean that is computed of a weight is no running one: weights that are normalised themselves.
+    const own = use === 'statistics' && trail.computed ? 'other' : use;
     const inner = node.body && own === 'other' ? innerPlace(node, node.body, operand) : null;
     return {
       node: node.name,

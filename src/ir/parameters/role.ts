@@ -72,7 +72,6 @@ export const STATED_BY_EXPORTER = 'stated by the exporter';
 function naturalVerdict(facts: RoleFacts, natural: readonly ParameterPlace[]): RoleVerdict {
   const { places } = facts;
   const [first] = natural;
-  // Weights that are normalised themselves are stored once more for their mean and variance, which no training step reads.
   if (natural.every(({ use }) => use === 'statistics')) return buffer(`running statistics of ${first?.op}`);
   if (places.every((place) => normalisesGroups(place, facts)) && facts.values()?.uniform)
     return constant('a helper of a group normalisation, which requires a scale and a bias');

@@ -7,7 +7,7 @@ import { moduleText, withoutIterations } from '../onnx/module-path.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from './identities.js';
 import type { WeightPlace } from './parameter.js';
-import { type ParameterPlace, parameterPlaces } from './places.js';
+import { isNatural, type ParameterPlace, parameterPlaces } from './places.js';
 
 export interface ParameterUnit {
   readonly weight: string;
@@ -103,7 +103,9 @@ function ownRank(part: UnitPart, weight: string): number {
 
 function rankOf(part: UnitPart, leading: ReadonlySet<UnitPart | undefined>): number {
   if (leading.has(part) && !MADE_UP.test(part.weight)) return 0;
-  return part.identity !== null && !MADE_UP.test(part.identity) ? 1 : 2;
+  if (part.identity !== null && !MADE_UP.test(part.identity)) return 1;
+  // A table that a module multiplies by its matrix is not the module's weight.
+  return part.places.some(isNatural) ? 2 : 3;
 }
 
 /**

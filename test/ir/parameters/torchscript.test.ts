@@ -226,3 +226,34 @@ test('a parameter has the name of its module, whose children another module call
   });
   t.deepEqual(trained, ['model.decoder.fc.bias', 'model.decoder.fc.weight']);
 });
+
+test("a table that a module multiplies by its matrix does not take the matrix' name", async (t) => {
+  const { graph } = await training({
+    node: [
+      at('/fc', 'MatMul', ['onnx::MatMul_1', 'onnx::MatMul_2'], 'p'),
+      at('/fc', 'Add', ['fc.bias', 'p'], 'q'),
+      at('', 'Add', ['x', 'q'], 'y'),
+    ],
+    initializer: [noise('onnx::MatMul_1', [2, 3]), noise('onnx::MatMul_2', [3, 4]), noise('fc.bias', [4])],
+    input: X,
+    output: Y,
+  });
+  t.deepEqual(graph.weights.get('fc.weight')?.shape, [3, 4]);
+});
+
+test('a kernel that is normalised itself is trained, also by its mean and variance', async (t) => {
+  const { trained } = await training({
+    node: [
+      literal('zeros', [2], [0, 0]),
+      node('ReduceMean', ['conv.weight'], ['mean'], { axes: [0, 2], keepdims: 0 }, { name: '/conv/ReduceMean' }),
+      at('/conv', 'Mul', ['conv.weight', 'conv.weight'], 'squares'),
+      node('ReduceMean', ['squares'], ['variance'], { axes: [0, 2], keepdims: 0 }, { name: '/conv/ReduceMean_1' }),
+      at('/conv', 'BatchNormalization', ['conv.weight', 'conv.gain', 'zeros', 'mean', 'variance'], 'kernel'),
+      at('/conv', 'Conv', ['x', 'kernel'], 'y'),
+    ],
+    initializer: [noise('conv.weight', [1, 2, 3]), noise('conv.gain', [2])],
+    input: [value('x', [2, 2, 5])],
+    output: [value('y', [2, 1, 3])],
+  });
+  t.deepEqual(trained, ['conv.gain', 'conv.weight']);
+});
