@@ -154,9 +154,10 @@ class PlaceFinder {
     const entry = entryOf(node.op, node.domain);
     const others = node.inputs.filter((tensor, index) => tensor !== null && index !== operand);
     const isSmooth = isDifferentiable(entry);
-    if (others.length > 0 && entry?.family === 'elementwise')
-      return isSmooth && others.every((tensor) => this.isConstantNumber(tensor)) ? result : null;
-    if (others.length > 0) return null;
+    if (others.length > 0) {
+      const passes = entry?.family === 'elementwise' || entry?.training?.kind === 'dropout';
+      return passes && isSmooth && others.every((tensor) => this.isConstantNumber(tensor)) ? result : null;
+    }
     return isSmooth || entry?.family === 'view' || entry?.family === 'elementwise' ? result : null;
   }
 

@@ -371,16 +371,21 @@ class ResolveWalk {
     const form = found();
     const isBeside = values.some((value) => value !== null && isTensor(value) && this.parameterForm(value) !== null);
     if (form !== null || !isBeside || !isDifferentiable(entryOf(node.op, node.domain))) return form;
-    for (const value of values) if (value && isTensor(value) && (await this.isOneNumber(value))) numbers.add(value);
+    const most = node.op === 'Add' && node.domain === '' ? 2 : 1;
+    for (const value of values)
+      if (value && isTensor(value) && (await this.numbersIn(value)) <= most) numbers.add(value);
     return numbers.size === 0 ? form : found();
   }
 
-  /** Whether a value that is no parameter is one number throughout, such as the zeros that a decoder begins with. */
-  private async isOneNumber(value: TensorValue): Promise<boolean> {
-    if (!value.constant || this.parameterForm(value) !== null || !isFloating(value.type.dtype)) return false;
-    if (!value.constant.present || elementCount(value.type.shape) > FOLD_LIMIT) return false;
-    const numbers = numbersOf(await this.folder.valueOf(value.constant));
-    return numbers.every((number) => number === numbers[0]);
+  /**
+   * How many numbers a value that is no parameter has: one where it is the zeros that a decoder begins with, two where it is a mask
+   * that is added to position biases; infinity where it is not looked at.
+   */
+  private async numbersIn(value: TensorValue): Promise<number> {
+    const { constant, type } = value;
+    const isLiteral = constant?.present && this.parameterForm(value) === null && isFloating(type.dtype);
+    if (!isLiteral || elementCount(type.shape) > FOLD_LIMIT) return Number.POSITIVE_INFINITY;
+    return new Set(numbersOf(await this.folder.valueOf(constant))).size;
   }
 
   private emit(

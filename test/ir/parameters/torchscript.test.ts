@@ -257,3 +257,21 @@ test('a kernel that is normalised itself is trained, also by its mean and varian
   });
   t.deepEqual(trained, ['conv.gain', 'conv.weight']);
 });
+
+test('a table that passes Dropout, or has a mask added to it, is trained', async (t) => {
+  const { trained } = await training({
+    node: [
+      literal('ratio', [], [0.5]),
+      literal('mask', [2, 4], [0, 0, -100, 0, 0, -100, 0, 0]),
+      at('/dropout', 'Dropout', ['positions', 'ratio'], 'dropped'),
+      at('', 'Add', ['x', 'dropped'], 'a'),
+      at('', 'Add', ['bias_table', 'mask'], 'm'),
+      at('', 'Add', ['a', 'm'], 's'),
+      node('Softmax', ['s'], ['y'], { axis: -1 }, { name: '/Softmax' }),
+    ],
+    initializer: [noise('positions', [2, 4]), noise('bias_table', [2, 4])],
+    input: X,
+    output: Y,
+  });
+  t.deepEqual(trained, ['bias_table', 'positions']);
+});
