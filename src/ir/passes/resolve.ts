@@ -378,8 +378,8 @@ class ResolveWalk {
   }
 
   /**
-   * How many numbers a value that is no parameter has: one where it is the zeros that a decoder begins with, two where it is a mask
-   * that is added to position biases; infinity where it is not looked at.
+   * How many numbers a value that is no parameter has: one where it is the zeros that a decoder begins with, two where it is a
+   * mask that is added to position biases; infinity where it is not looked at.
    */
   private async numbersIn(value: TensorValue): Promise<number> {
     const { constant, type } = value;
