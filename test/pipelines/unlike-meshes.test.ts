@@ -113,7 +113,7 @@ test('experts lie on ranks of the stages that say so, in plan, program and group
       sharded.nodes.some((node) => node.kind === 'communicate' && node.collective.kind === 'all-to-all'),
     );
     t.deepEqual(exchanges, [false, true]);
-    const other = { model, output: join(folder, 'other'), meshes: 'dp2 ep2 | tp2', stages: 't | u v u H' };
+    const other = { model, output: join(folder, 'other'), meshes: 'dp2 ep2 | tp2', stages: 'E t | u t u H' };
     t.is((await t.throwsAsync(compile(other)))?.message, 'meshes gives stage 0 ep 2, and the stage has no experts');
   } finally {
     rmSync(folder, { recursive: true, force: true });

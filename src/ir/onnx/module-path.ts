@@ -25,9 +25,14 @@ export function modulePath(name: string, metadata: ReadonlyMap<string, string>):
 /** The module that dotted parameter names have in common: ['h.0.ln.weight', 'h.0.qkv.bias'] → ['h.0']; [] where none. */
 export function commonModule(names: readonly string[]): readonly string[] {
   const paths = names.filter((name) => /^[A-Za-z_]\w*(\.\w+)+$/.test(name)).map((name) => name.split('.').slice(0, -1));
-  const first = paths[0] ?? [];
-  const end = first.findIndex((part, index) => paths.some((path) => path[index] !== part));
-  return indexed(end < 0 ? first : first.slice(0, end));
+  return indexed(commonPath(paths));
+}
+
+/** The steps that paths have in common. */
+export function commonPath(paths: readonly (readonly string[])[]): readonly string[] {
+  const [first = []] = paths;
+  const end = first.findIndex((step, index) => paths.some((path) => path[index] !== step));
+  return end < 0 ? first : first.slice(0, end);
 }
 
 /**

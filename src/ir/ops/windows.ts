@@ -50,10 +50,12 @@ export function windowsOf(
     }
     const given: [number, number] =
       automatic === 'VALID' ? [0, 0] : [pads[index] ?? 0, pads[index + spatial.length] ?? 0];
-    const steps = (input + given[0] + given[1] - reach) / window.stride;
-    if (steps < 0) throw mismatch(operator, `a window of ${reach} does not fit a dimension of ${input}`);
     const ceiling = numberOf(operator, 'ceil_mode', 0) !== 0;
-    const output = (ceiling ? Math.ceil(steps) : Math.floor(steps)) + 1;
+    const exact = (input + given[0] + given[1] - reach) / window.stride;
+    // With ceil_mode a window may be longer than its dimension, by less than a stride.
+    const steps = ceiling ? Math.ceil(exact) : Math.floor(exact);
+    if (steps < 0) throw mismatch(operator, `a window of ${reach} does not fit a dimension of ${input}`);
+    const output = steps + 1;
     // With ceil_mode a last window that would begin in the padding after the data is left out.
     const beyond = ceiling && (output - 1) * window.stride >= input + given[0];
     return { ...window, pads: given, output: beyond ? output - 1 : output };

@@ -71,10 +71,10 @@ function servesOthers(graph: Graph, readers: OperandReaders, weight: string, { t
   return false;
 }
 
-/** The operation of an operator between a weight and its place. */
-type PlacementStep = Pick<Node, 'op' | 'domain' | 'attributes'>;
+/** The operation of an operator between a weight and its place. `beside`: its operands, null for what comes from the weight. */
+type PlacementStep = Pick<Node, 'op' | 'domain' | 'attributes'> & { readonly beside: readonly (string | null)[] };
 
-const TURN: PlacementStep = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] } };
+const TURN: PlacementStep = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] }, beside: [null] };
 
 class PlacementWriter {
   private readonly write: ForwardWriter;
@@ -141,8 +141,14 @@ class PlacementWriter {
   }
 
   /** The parameter's value as the place wants it. */
-  private carry(name: string, { isTransposeOfFirst, through }: WeightPlace, reader: Node): string {
-    const steps = through.map((step) => this.nodeOf.get(step)).filter((step) => step !== undefined);
+  private carry(name: string, { isTransposeOfFirst, through, weight }: WeightPlace, reader: Node): string {
+    const steps: (Node & PlacementStep)[] = [];
+    for (let [index, from] = [0, weight]; index < through.length; index++) {
+      const step = this.nodeOf.get(through[index] ?? '');
+      if (!step) continue;
+      steps.push({ ...step, beside: step.inputs.map((input) => (input === from ? null : input)) });
+      from = step.outputs[0] ?? '';
+    }
     const [first] = steps;
     // The transpose of a weight that was stored transposed is the weight itself.
     const undone = isTransposeOfFirst && first !== undefined && turnsMatrix(first);
@@ -157,8 +163,9 @@ class PlacementWriter {
     return at;
   }
 
-  private step(wanted: string, { op, attributes, domain }: PlacementStep, input: string, reader: Node): string {
-    const made = this.write.add(wanted, reader, op, [input], attributes, domain);
+  private step(wanted: string, { op, attributes, domain, beside }: PlacementStep, input: string, reader: Node): string {
+    const operands = beside.map((other) => other ?? input);
+    const made = this.write.add(wanted, reader, op, operands, attributes, domain);
     for (const node of this.write.take()) appendTo(this.carriers, reader.name, node);
     return made;
   }

@@ -5,14 +5,15 @@
  *          └────── Transpose ─ MatMul b         product, transposed
  *     bias [n] ─── Add (of a matmul)            bias
  *
- * Operators with one operand (Transpose, Cast, Reshape) are looked through: the place is where the value meets another.
+ * Operators with one operand (Transpose, Cast, Reshape, Exp, Resize) are looked through, and so are those with a constant number
+ * beside it: the place is where the value meets another.
  */
 import { isFloating } from '../dtype.js';
 import type { DimensionFactors } from '../factor-rule.js';
-import type { Graph, Node, TensorType } from '../graph.js';
+import { elementCount, type Graph, type Node, type TensorType } from '../graph.js';
 import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
-import type { OperatorEntry, OperatorFamily } from '../operator.js';
+import { isDifferentiable, type OperatorEntry, type OperatorFamily } from '../operator.js';
 import { operatorOf } from '../operator-of.js';
 import { entryOf, operatorFamily, ruleOf } from '../ops/index.js';
 
@@ -109,6 +110,8 @@ interface Trail {
   readonly tensor: string;
   readonly transposed: boolean;
   readonly through: readonly string[];
+  /** Whether an operator on the path does more than move elements. */
+  readonly computed: boolean;
 }
 
 class PlaceFinder {
@@ -122,17 +125,18 @@ class PlaceFinder {
 
   placesOf(source: string): readonly ParameterPlace[] {
     const places: ParameterPlace[] = [];
-    const trails: Trail[] = [{ tensor: source, transposed: false, through: [] }];
+    const trails: Trail[] = [{ tensor: source, transposed: false, through: [], computed: false }];
     for (let trail = trails.pop(); trail; trail = trails.pop()) {
       const further: Trail[] = [];
       for (const { node, operand } of this.readers.get(trail.tensor) ?? []) {
-        const next = this.lookThrough(node);
+        const next = this.lookThrough(node, operand);
         if (next === null) places.push(this.place(node, operand, trail));
         else
           further.push({
             tensor: next,
             transposed: trail.transposed !== this.exchanges(node),
             through: [...trail.through, node.name],
+            computed: trail.computed || operatorFamily(node) !== 'view',
           });
       }
       trails.push(...further.reverse());
@@ -140,13 +144,26 @@ class PlaceFinder {
     return places;
   }
 
-  /** The result of an operator that has only one operand and is not itself a place; null for other operators. */
-  private lookThrough(node: Node): string | null {
-    const operands = node.inputs.filter((tensor) => tensor !== null);
+  /**
+   * The result of an operator whose only operand is the value, constant numbers aside, and which is not itself a place; null for
+   * other operators.
+   */
+  private lookThrough(node: Node, operand: number): string | null {
     const [result] = node.outputs.filter((tensor) => tensor !== null);
-    if (operands.length !== 1 || node.outputs.length !== 1 || node.body !== null || result === undefined) return null;
-    const family = operatorFamily(node);
-    return family === 'view' || family === 'elementwise' ? result : null;
+    if (node.outputs.length !== 1 || node.body !== null || result === undefined) return null;
+    const entry = entryOf(node.op, node.domain);
+    const others = node.inputs.filter((tensor, index) => tensor !== null && index !== operand);
+    const isSmooth = isDifferentiable(entry);
+    if (others.length > 0) {
+      const passes = entry?.family === 'elementwise' || entry?.training?.kind === 'dropout';
+      return passes && isSmooth && others.every((tensor) => this.isConstantNumber(tensor)) ? result : null;
+    }
+    return isSmooth || entry?.family === 'view' || entry?.family === 'elementwise' ? result : null;
+  }
+
+  private isConstantNumber(tensor: string | null): boolean {
+    const type = this.graph.tensors.get(tensor ?? '');
+    return tensor !== null && type !== undefined && elementCount(type.shape) === 1 && !this.depends(tensor);
   }
 
   /** Whether the operator exchanges the two dimensions of a matrix. */
@@ -163,7 +180,9 @@ class PlaceFinder {
   }
 
   private place(node: Node, operand: number, trail: Trail): ParameterPlace {
-    const own = this.useOf(node, operand, trail.tensor);
+    const use = this.useOf(node, operand, trail.tensor);
+    // A mean that is computed of a weight is no running one: weights that are normalised themselves.
+    const own = use === 'statistics' && trail.computed ? 'other' : use;
     const inner = node.body && own === 'other' ? innerPlace(node, node.body, operand) : null;
     return {
       node: node.name,
@@ -181,11 +200,12 @@ class PlaceFinder {
     const entry = entryOf(node.op, node.domain);
     if (!entry) return 'other';
     if (entry.statisticsInputs?.includes(operand)) return 'statistics';
-    if (naturalOperand(entry, operand)) return naturalUse(entry, operand, this.graph.tensors.get(tensor));
+    if (isNaturalOperand(entry, operand)) return naturalUse(entry, operand, this.graph.tensors.get(tensor));
     if (node.body !== null) return 'other';
     if (entry.family === 'elementwise') return this.elementwiseUse(node, entry, operand, tensor);
     if (entry.family === 'recurrent') return this.isFloating(node.inputs[operand]) ? 'start' : 'other';
     if (BIASED_FAMILIES.has(entry.family) && operand === 0) return 'factor';
+    if (entry.family === 'normalisation' && operand === 0) return 'part';
     return node.op === 'Concat' && node.domain === '' ? 'part' : 'other';
   }
 
@@ -194,21 +214,33 @@ class PlaceFinder {
     return type !== undefined && isFloating(type.dtype);
   }
 
-  /** A constant and data of the result's shape, added, multiplied or chosen from. */
+  /** A constant and data that share dimensions, added, multiplied or chosen from. */
   private elementwiseUse(node: Node, entry: OperatorEntry, operand: number, tensor: string): PlaceUse {
     const other = node.inputs[1 - operand];
     const [result] = node.outputs;
     if (node.op === 'Where' && node.domain === '') return operand > 0 ? 'part' : 'other';
     if (node.inputs.length !== 2 || !other || !result || !this.isFloating(result)) return 'other';
-    const shapeOf = (name: string) => this.graph.tensors.get(name)?.shape.join();
     const linear = entry.linear(operatorOf(this.graph, node));
     const adds = linear.some((set) => set.length === 2);
     const type = this.graph.tensors.get(tensor);
     if (adds && isVector(type) && !this.isNumber(type, result) && this.isMatmulResult(other)) return 'bias';
-    if (shapeOf(other) !== shapeOf(result)) return 'other';
+    if (!this.sharesDimensions(tensor, other, result)) return 'other';
     if ((node.op === 'Sub' || node.op === 'Div') && operand === 1 && this.isInput(other)) return 'standard';
     if (adds) return this.isNormalised(result) ? 'scores' : 'addend';
     return linear.length > 0 || node.op === 'Pow' ? 'factor' : 'other';
+  }
+
+  /**
+   * Whether data has the result's shape, or is repeated along dimensions of the constant beside dimensions that both have: steps
+   * and decays of a state space. Positions times frequencies have none in common.
+   */
+  private sharesDimensions(tensor: string, data: string, result: string): boolean {
+    const [own, other, whole] = [tensor, data, result].map((name) => this.graph.tensors.get(name)?.shape ?? []);
+    if (!own || !other || !whole || other.join() === whole.join()) return other !== undefined;
+    return whole.some((size, axis) => {
+      const from = (shape: readonly number[]) => shape[axis - whole.length + shape.length] ?? 1;
+      return size > 1 && from(own) === size && from(other) === size;
+    });
   }
 
   /** Whether it is a single number that is added to more than one channel, which is not a bias. */
@@ -273,7 +305,8 @@ function innerPlace(node: Node, body: Graph, operand: number): ParameterPlace | 
   return places.find(isNatural) ?? places.find(isPlausible) ?? places[0] ?? null;
 }
 
-function naturalOperand(entry: OperatorEntry, operand: number): boolean {
+/** Whether it is an operator's weight or bias by nature. */
+export function isNaturalOperand(entry: OperatorEntry, operand: number): boolean {
   return entry.parameterInputs?.includes(operand) ?? (operand > 0 && WEIGHTED.has(entry.family));
 }
 

@@ -72,11 +72,11 @@ export const STATED_BY_EXPORTER = 'stated by the exporter';
 function naturalVerdict(facts: RoleFacts, natural: readonly ParameterPlace[]): RoleVerdict {
   const { places } = facts;
   const [first] = natural;
-  if (places.every(({ use }) => use === 'statistics')) return buffer(`running statistics of ${first?.op}`);
+  if (natural.every(({ use }) => use === 'statistics')) return buffer(`running statistics of ${first?.op}`);
   if (places.every((place) => normalisesGroups(place, facts)) && facts.values()?.uniform)
     return constant('a helper of a group normalisation, which requires a scale and a bias');
   const weight = natural.find(({ use }) => use !== 'statistics');
-  return parameter(weight ? `${NOUNS[weight.use] ?? 'operand'} of ${weight.op}` : STATED_BY_EXPORTER);
+  return parameter(`${NOUNS[weight?.use ?? 'other'] ?? 'operand'} of ${weight?.op}`);
 }
 
 function placelessReason(places: readonly ParameterPlace[]): string {

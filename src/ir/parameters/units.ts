@@ -7,7 +7,7 @@ import { moduleText, withoutIterations } from '../onnx/module-path.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from './identities.js';
 import type { WeightPlace } from './parameter.js';
-import { type ParameterPlace, parameterPlaces } from './places.js';
+import { isNatural, type ParameterPlace, parameterPlaces } from './places.js';
 
 export interface ParameterUnit {
   readonly weight: string;
@@ -39,10 +39,11 @@ export function parameterUnits(
   const partsByWeight = weights.map((weight) => partsOf(weight, places.get(weight) ?? [], identityOf));
   const parts = partsByWeight.flat();
   const leading = new Set(partsByWeight.map(([first]) => first));
+  const owners = ownersOf(parts.filter((part) => leading.has(part)));
   const named = new Map(
     [...parts]
       .sort((left, right) => rankOf(left, leading) - rankOf(right, leading))
-      .map((part) => [part, namer.unique(nameOf(part, leading.has(part)))] as const),
+      .map((part) => [part, namer.unique(nameOf(part, leading.has(part), owners))] as const),
   );
   const units = new Map<string, ParameterUnit[]>(weights.map((weight) => [weight, []]));
   for (const part of parts) units.get(part.weight)?.push({ ...part, name: named.get(part) ?? part.weight });
@@ -69,7 +70,8 @@ function partsOf(
   const modules = new Set(places.map(({ module }) => moduleText(withoutIterations(module))));
   for (const place of places) {
     const identity = identityOf(weight, place);
-    const home = identity === null ? calledModule(place, modules) : `= ${identity}`;
+    // TorchScript transposes a matrix for every call of its module, and passes all but one on by an Identity.
+    const home = identity === null || isMadeUp(identity) ? calledModule(place, modules) : `= ${identity}`;
     // Running statistics are not parameters, whatever they share a value with in the file.
     const key = isStatistics(place) ? `${home} ${place.operand}` : home;
     const part = parts.get(key);
@@ -101,10 +103,30 @@ function ownRank(part: UnitPart, weight: string): number {
 
 function rankOf(part: UnitPart, leading: ReadonlySet<UnitPart | undefined>): number {
   if (leading.has(part) && !MADE_UP.test(part.weight)) return 0;
-  return part.identity !== null && !MADE_UP.test(part.identity) ? 1 : 2;
+  if (part.identity !== null && !MADE_UP.test(part.identity)) return 1;
+  // A table that a module multiplies by its matrix is not the module's weight.
+  return part.places.some(isNatural) ? 2 : 3;
 }
 
-function nameOf(part: UnitPart, leads: boolean): string {
+/**
+ * By module as TorchScript calls it: the module that the names of its parameters give it, where that has more steps. The path of
+ * a call lacks modules whose children another module calls: decoder.fc of model.decoder.fc.
+ */
+function ownersOf(parts: readonly UnitPart[]): ReadonlyMap<string, string> {
+  const owners = new Map<string, string>();
+  for (const { weight, places } of parts) {
+    const [place] = places;
+    const owner = weight.split('.').slice(0, -1);
+    const called = place ? moduleText(place.module).split('.') : [];
+    if (MADE_UP.test(weight) || owner.length <= called.length || owner.at(-1) !== called.at(-1)) continue;
+    let found = 0;
+    for (const step of owner) if (step === called[found]) found++;
+    if (found === called.length) owners.set(called.join('.'), owner.join('.'));
+  }
+  return owners;
+}
+
+function nameOf(part: UnitPart, leads: boolean, owners: ReadonlyMap<string, string>): string {
   const { weight, identity, places } = part;
   if (identity !== null && !MADE_UP.test(identity)) return identity;
   const [place] = places;
@@ -112,7 +134,7 @@ function nameOf(part: UnitPart, leads: boolean): string {
   const ownName = !MADE_UP.test(weight) && !(place && isStatistics(place) && !leads);
   if (ownName && (leads || module === '')) return weight;
   if (module === '' || !place) return weight;
-  return `${module}.${ownName ? restOf(weight, place) : kindOf(place)}`;
+  return `${ownName ? module : (owners.get(module) ?? module)}.${ownName ? restOf(weight, place) : kindOf(place)}`;
 }
 
 /** The part of a name besides the layer: e.layers.0.attn.out.weight in layer e.layers.1 → attn.out.weight. */

@@ -3,7 +3,8 @@
  * masks and tables that a formula makes are recognised:
  *
  *     a mask             holds infinities, or has two values only
- *     sines, cosines     x[p + 1] + x[p − 1] = c · x[p] along one dimension
+ *     sines, cosines     x[p + 1] + x[p − 1] = c · x[p] along one dimension; or the squares of every row are half as many as
+ *                        its elements, as those of sin² + cos² = 1, where rows are a grid of positions
  *     a ramp             x[p + 1] − 2 x[p] + x[p − 1] = 0, but where it turns (distances)
  */
 import { byteLength, type DType } from '../dtype.js';
@@ -50,6 +51,7 @@ function madeBy(values: readonly number[], shape: readonly number[]): string | n
   if (values.some((value) => !Number.isFinite(value) || Math.abs(value) > HUGE)) return 'a mask: it holds infinities';
   if (values.length > 2 && new Set(values).size === 2) return 'a mask: it has two values only';
   if (shape.filter((size) => size > 1).length < 2) return null;
+  if (arePairs(values, shape.at(-1) ?? 1)) return 'a table of sines and cosines';
   for (const [axis, size] of shape.entries()) {
     if (size < FEWEST) continue;
     const lines = linesAlong(values, shape, axis);
@@ -75,6 +77,16 @@ function linesAlong(values: readonly number[], shape: readonly number[], axis: n
 
 function isStill(line: readonly number[]): boolean {
   return line.every((value) => value === line[0]);
+}
+
+/** Whether every row is of pairs of a sine and a cosine; a row of zeros is that of a class token. */
+function arePairs(values: readonly number[], width: number): boolean {
+  if (width < FEWEST || width % 2 !== 0 || values.some((value) => Math.abs(value) > 1)) return false;
+  const rows = Array.from({ length: Math.floor(values.length / width) }, (_, row) =>
+    values.slice(row * width, (row + 1) * width).reduce((sum, value) => sum + value * value, 0),
+  );
+  const isPaired = (sum: number) => Math.abs(2 * sum - width) <= ROUNDING * width;
+  return rows.some(isPaired) && rows.every((sum) => sum === 0 || isPaired(sum));
 }
 
 /** Tolerance for rounding to float32 in a difference that is zero, relative to the largest value. */

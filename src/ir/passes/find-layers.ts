@@ -6,7 +6,7 @@
  */
 import type { Graph, Node } from '../graph.js';
 import { appendTo } from '../group-by.js';
-import { moduleText } from '../onnx/module-path.js';
+import { commonPath, moduleText } from '../onnx/module-path.js';
 
 /**
  * The graph with `layer` set on every node, and with a module path where a node had none but its neighbours do.
@@ -29,29 +29,28 @@ export function findLayers(unplaced: Graph, placed?: Graph): Graph {
 
 /** Nodes that an exporter's optimiser made have no path: they get the path that their neighbours have in common. */
 function placeNodes(graph: Graph, placed: ReadonlySet<string>): Graph {
-  if (graph.nodes.every((node) => node.module.length > 0)) return graph;
+  if (graph.nodes.every(hasPath)) return graph;
   const neighbours = new Map<string, (readonly string[])[]>();
   for (const node of graph.nodes) {
-    if (node.module.length === 0) continue;
+    if (!hasPath(node)) continue;
     for (const tensor of [...node.inputs, ...node.outputs]) {
       if (tensor === null || graph.weights.has(tensor)) continue;
       appendTo(neighbours, tensor, node.module);
     }
   }
   const nodes = graph.nodes.map((node) => {
-    if (node.module.length > 0 || placed.has(node.name)) return node;
+    if (hasPath(node) || placed.has(node.name)) return node;
     const paths = [...node.inputs, ...node.outputs].flatMap((tensor) =>
       tensor === null ? [] : (neighbours.get(tensor) ?? []),
     );
-    return { ...node, module: commonPrefix(paths) };
+    return { ...node, module: commonPath(paths) };
   });
   return { ...graph, nodes };
 }
 
-function commonPrefix(paths: readonly (readonly string[])[]): readonly string[] {
-  const [first = []] = paths;
-  const end = first.findIndex((step, index) => paths.some((path) => path[index] !== step));
-  return end < 0 ? first : first.slice(0, end);
+/** Whether the exporter says where a node is; /Add is TorchScript's name of an operator of the outermost module. */
+function hasPath({ module, name }: Node): boolean {
+  return module.length > 0 || name.startsWith('/');
 }
 
 function layerOf(node: Node, siblings: ReadonlyMap<string, ReadonlySet<string>>): string | null {

@@ -9,6 +9,7 @@ import type { SourceNode } from '../onnx/model.js';
 import { loadWeight } from '../onnx/tensors.js';
 import { constant } from '../ops/constants.js';
 import { valueEvidence } from '../parameters/value-evidence.js';
+import { WeightReader } from '../parameters/weight-reader.js';
 
 export interface RepeatedElements {
   /** The elements, each once, in the order in which they occur. */
@@ -17,8 +18,10 @@ export interface RepeatedElements {
   readonly indices: ConstantTensor;
 }
 
-/** Elements of the largest value that is looked at. */
-const LARGEST = 1 << 18;
+/** Elements of the largest value that is looked at: position biases of a base model take half a million in each layer. */
+const LARGEST = 1 << 22;
+/** Elements that show whether a larger value repeats any; a larger matrix is a weight as it is. */
+const SAMPLE = 1 << 18;
 
 /** The bits of float32 beyond those of a number in 16 bit: numbers that had 16 bit once are equal by chance. */
 const BEYOND_16_BIT = 0x1fff;
@@ -27,6 +30,7 @@ const BEYOND_16_BIT = 0x1fff;
 export async function repeatedElements(type: TensorType, source: WeightSource): Promise<RepeatedElements | null> {
   const count = elementCount(type.shape);
   if (type.dtype !== 'float32' || count < 4 || count > LARGEST) return null;
+  if (count > SAMPLE && (type.shape.length < 3 || !repeatsInSample(source))) return null;
   const data = await loadWeight(source);
   if (!data || data.length !== byteLength(type.dtype, count)) return null;
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
@@ -46,6 +50,20 @@ export async function repeatedElements(type: TensorType, source: WeightSource): 
       type.shape,
     ),
   };
+}
+
+function repeatsInSample(source: WeightSource): boolean {
+  const reader = new WeightReader();
+  try {
+    const data = reader.read(source, 0, byteLength('float32', SAMPLE));
+    if (!data) return false;
+    const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+    const found = new Set<number>();
+    for (let index = 0; index < SAMPLE && 2 * found.size <= SAMPLE; index++) found.add(view.getUint32(4 * index, true));
+    return 2 * found.size <= SAMPLE;
+  } finally {
+    reader.close();
+  }
 }
 
 /** Reads the elements of an initializer at the indices where it has them. */

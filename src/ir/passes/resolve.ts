@@ -13,7 +13,8 @@ import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Attributes, type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
 import type { InputKind, SourceGraph, SourceNode } from '../onnx/model.js';
-import type { Operator } from '../operator.js';
+import { isDifferentiable, type Operator } from '../operator.js';
+import { numbersOf } from '../ops/constants.js';
 import { entryOf, isSizedByData } from '../ops/index.js';
 import { readConstantInputs } from './constant-inputs.js';
 import { DerivedNames } from './derived-names.js';
@@ -80,6 +81,8 @@ class ResolveWalk {
   private readonly operators: ResolvedOperators;
   /** Elements of initializers that repeat them. */
   private readonly gathered = new Set<Constant>();
+  /** By initializer that repeats a parameter's elements, until it is read: the operator that reads these. */
+  private readonly repeated = new Map<string, SourceNode>();
   /** Results of operators on parameters that stay, with their form. */
   private readonly ofParameters = new Map<string, ParameterForm>();
   private readonly unknown = new Map<string, number>();
@@ -93,11 +96,10 @@ class ResolveWalk {
   private readonly parameterForm = (value: TensorValue): ParameterForm | null => {
     if (value.kind === 'tensor') return this.ofParameters.get(value.name) ?? null;
     const { constant } = value;
+    // No mask beside the elements of a parameter makes them a formula.
+    if (this.gathered.has(constant)) return 'parameter';
     const isKept =
-      constant.stated &&
-      (!this.options.statesKinds ||
-        this.gathered.has(constant) ||
-        this.options.standsForParameter?.(constant.name) === true);
+      constant.stated && (!this.options.statesKinds || this.options.standsForParameter?.(constant.name) === true);
     return isKept ? 'initializer' : null;
   };
 
@@ -115,8 +117,14 @@ class ResolveWalk {
   async run(): Promise<ResolvedValues> {
     this.bindInitializers();
     const inputs = this.bindInputs();
-    if (this.options.keepsParameters) await this.gatherRepeated();
-    await this.take(this.nodes);
+    if (this.options.keepsParameters) await this.findRepeated();
+    // Bodies of control flow read initializers too: what no operator of the graph itself reads comes first.
+    const read = new Set(this.nodes.flatMap((node) => node.inputs));
+    await this.gather([...this.repeated.keys()].filter((name) => !read.has(name)));
+    for (const node of this.nodes) {
+      await this.gather(node.inputs);
+      await this.take([node]);
+    }
     const outputs = this.graph.outputs.map(({ name }) => {
       this.picked.checkOutput(name);
       return { name, value: this.valueNamed(name) };
@@ -149,7 +157,7 @@ class ResolveWalk {
   }
 
   /** Initializers with a parameter's elements repeated become that parameter, read at fixed indices. */
-  private async gatherRepeated(): Promise<void> {
+  private async findRepeated(): Promise<void> {
     for (const [name, { dtype, shape, source }] of this.graph.initializers) {
       const repeated = this.options.isComputed?.(name) ? await repeatedElements({ dtype, shape }, source) : null;
       if (!repeated) continue;
@@ -160,8 +168,19 @@ class ResolveWalk {
       this.gathered.add(origin);
       this.bindConstant(`${of}/elements`, origin, elements);
       this.bindConstant(`${of}/indices`, this.folder.literal(`${of}/indices`, indices), indices);
-      await this.take([gatherNode(name, of)]);
-      this.context.alias(name, `${of}/repeated`);
+      this.repeated.set(name, gatherNode(name, of));
+    }
+  }
+
+  /** Before their first reader, so that a layer begins with what it computes. */
+  private async gather(names: readonly (string | null)[]): Promise<void> {
+    for (const name of names) {
+      const node = name === null ? undefined : this.repeated.get(name);
+      const [result] = node?.outputs ?? [];
+      if (name === null || !node || !result) continue;
+      this.repeated.delete(name);
+      await this.take([node]);
+      this.context.alias(name, result);
     }
   }
 
@@ -328,7 +347,7 @@ class ResolveWalk {
       }),
     );
     const large = types.some((type) => type !== null && elementCount(type.shape) > FOLD_LIMIT);
-    const kept = this.options.keepsParameters ? formOfResults(node, values, types, this.parameterForm) : null;
+    const kept = this.options.keepsParameters ? await this.formOf(node, values, types) : null;
     const quantised = !this.options.forTraining && constants.some(({ dequantised }) => dequantised);
     if (large || kept || quantised || turnsParameter(node, values)) {
       if (kept) for (const output of node.outputs) if (output !== null) this.ofParameters.set(output, kept);
@@ -340,6 +359,33 @@ class ResolveWalk {
       const type = types[index];
       if (name !== null && constant && type) this.bindConstant(name, constant, type);
     });
+  }
+
+  private async formOf(
+    node: SourceNode,
+    values: readonly (Value | null)[],
+    types: readonly (TensorType | null)[],
+  ): Promise<ParameterForm | null> {
+    const numbers = new Set<Value | null>();
+    const found = () => formOfResults(node, values, types, this.parameterForm, (value) => numbers.has(value));
+    const form = found();
+    const isBeside = values.some((value) => value !== null && isTensor(value) && this.parameterForm(value) !== null);
+    if (form !== null || !isBeside || !isDifferentiable(entryOf(node.op, node.domain))) return form;
+    const most = node.op === 'Add' && node.domain === '' ? 2 : 1;
+    for (const value of values)
+      if (value && isTensor(value) && (await this.numbersIn(value)) <= most) numbers.add(value);
+    return numbers.size === 0 ? form : found();
+  }
+
+  /**
+   * How many numbers a value that is no parameter has: one where it is the zeros that a decoder begins with, two where it is a
+   * mask that is added to position biases; infinity where it is not looked at.
+   */
+  private async numbersIn(value: TensorValue): Promise<number> {
+    const { constant, type } = value;
+    const isLiteral = constant?.present && this.parameterForm(value) === null && isFloating(type.dtype);
+    if (!isLiteral || elementCount(type.shape) > FOLD_LIMIT) return Number.POSITIVE_INFINITY;
+    return new Set(numbersOf(await this.folder.valueOf(constant))).size;
   }
 
   private emit(

@@ -3,6 +3,7 @@
  * replaces the others.
  */
 import type { SourceNode } from '../onnx/model.js';
+import { commonPath } from '../onnx/module-path.js';
 import type { OperatorRole } from '../operator.js';
 import { operatorRole } from '../ops/index.js';
 import { attributesKey } from './attributes-key.js';
@@ -14,10 +15,15 @@ import { type DraftOperator, valueKey } from './values.js';
  */
 const NEVER_MERGED: ReadonlySet<OperatorRole | undefined> = new Set(['random', 'dequantise']);
 
+/** An operator that stays, which further modules may turn out to have. */
+interface KeptOperator extends DraftOperator {
+  module: readonly string[];
+}
+
 export class ResolvedOperators {
-  private readonly kept: DraftOperator[] = [];
+  private readonly kept: KeptOperator[] = [];
   private readonly makers = new Map<string, DraftOperator>();
-  private readonly merged = new Map<string, DraftOperator>();
+  private readonly merged = new Map<string, KeptOperator>();
   private readonly names = new Set<string>();
   private readonly ordinals = new Map<string, number>();
   /** Names that several nodes of the model have. */
@@ -44,9 +50,14 @@ export class ResolvedOperators {
   ): DraftOperator | null {
     const key = keyOf(node, found);
     const equal = key === null ? undefined : this.merged.get(key);
-    if (equal) return equal;
+    if (equal) {
+      // A mask that every layer makes is not the first layer's. Parameters are named after the module that reads them first.
+      const readsParameter = found.inputs.some((value) => value?.kind === 'constant' && value.constant.stated);
+      if (!readsParameter) equal.module = commonPath([equal.module, node.module]);
+      return equal;
+    }
     const { op, domain, outputs, module } = node;
-    const draft: DraftOperator = {
+    const draft: KeptOperator = {
       ...found,
       name: this.nameOf(node),
       op,

@@ -27,6 +27,7 @@ const OWN: readonly Case[] = [
   c('MaxPool', [f(2, 2, 4, 5, 6)], { kernel_shape: [2, 2, 2], strides: [2, 1, 2] }),
   c('MaxPool', [f(2, 4, 7, 7)], { kernel_shape: [3, 3], strides: [2, 2], auto_pad: 'SAME_LOWER' }),
   c('AveragePool', [f(2, 4, 7, 7)], { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] }),
+  c('MaxPool', [f(2, 2, 2, 2)], { kernel_shape: [3, 3], strides: [2, 2], ceil_mode: 1 }),
   c('AveragePool', [f(2, 4, 7)], { kernel_shape: [3], strides: [2], pads: [1, 1], ceil_mode: 1 }),
   c('AveragePool', [f(2, 4, 8, 6)], { kernel_shape: [2, 3], strides: [2, 2] }),
   c('AveragePool', [f(2, 4, 9)], { kernel_shape: [3], strides: [2], dilations: [2], pads: [2, 1] }),

@@ -34,6 +34,7 @@ const WINDOWS: readonly Case[] = [
   c('ConvTranspose', [f(2, 4, 6), f(4, 8, 3), f(8)], { strides: [2], output_padding: [1] }),
   c('ConvTranspose', [f(2, 8, 6), f(8, 2, 3)], { group: 4, auto_pad: 'SAME_LOWER', strides: [2] }),
   c('MaxPool', [f(2, 4, 7, 7)], { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1], ceil_mode: 1 }),
+  c('MaxPool', [f(2, 4, 2, 2)], { kernel_shape: [3, 3], strides: [2, 2], ceil_mode: 1 }),
   c('MaxPool', [f(2, 4, 8, 8)], { kernel_shape: [2, 2], strides: [2, 2] }),
   c('MaxPool', [f(2, 4, 8)], { kernel_shape: [2] }, 2),
   c('AveragePool', [f(2, 4, 8, 8)], { kernel_shape: [2, 2], strides: [2, 2] }),
