@@ -129,6 +129,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { ...degrees(2, 2), model: 'lookup' },
   { ...degrees(2, 1), bucket: 4096, training: { microBatches: 4 } },
   { ...degrees(2, 1), recompute: 'full:except-last', training: { microBatches: 4 } },
+  { ...degrees(2, 1), recompute: 'full:except-last', model: 'llama', training: { microBatches: 4 } },
   { ...degrees(2, 1), offload: 'all', training: { microBatches: 2 } },
   { ...degrees(2, 2), gradientSync: 'parameter-server', training: { microBatches: 2 } },
   { ...degrees(2, 2), interleave: 2, bucket: 4096, training: { microBatches: 2 } },
