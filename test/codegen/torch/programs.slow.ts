@@ -284,6 +284,26 @@ else {
     t.regex(t.throws(() => python(['-c', script, folder]))?.message ?? '', /needs 4 ranks, and 1 run/);
   });
 
+  test.serial('what is kept of an operator is without its result, where no gradient needs it', (t) => {
+    const index = CASES.findIndex(({ name }) => name === 'gpt-tiny trains, 0');
+    const script = `
+import sys, weakref
+sys.path.insert(0, sys.argv[1])
+import torch
+import torch.nn.functional as F
+from operators import gradients, recorded
+results = []
+def norm(x):
+    results.append(F.layer_norm(x, (8,)))
+    return results[-1]
+y, record = recorded(norm, (torch.randn(4, 8),))
+kept = weakref.ref(results.pop())
+print(kept() is None, gradients(record, y)[0].shape)
+`;
+    const folder = join(programs.get(index)?.folder ?? '', 'torch');
+    t.is(python(['-c', script, folder]).trim(), 'True torch.Size([4, 8])');
+  });
+
   test.serial('another world size is refused with the command', (t) => {
     const main = join(programs.get(0)?.folder ?? '', 'torch', 'main.py');
     const error = t.throws(() => python([main, '--device', 'cpu']));
