@@ -10,7 +10,7 @@ import { appendTo } from '../ir/group-by.js';
 import { needed } from '../ir/needed.js';
 import { remembered } from '../ir/remembered.js';
 import { canonicalText } from './segments.js';
-import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
+import { type GradientOperand, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 /** The graph that the micro-batches before the last run. */
 export function otherForm(graph: ShardedGraph): ShardedGraph {
@@ -27,7 +27,11 @@ export const lastForm = remembered((graph: ShardedGraph): ShardedGraph => {
   const nodes = graph.nodes
     .filter((node) => node.phase !== 'recompute' || !resultsOf(node).every((name) => kept.has(name)))
     .map((node) => withOperands(node, kept));
-  return { ...otherForm(graph), nodes: inForward(withoutUnread(nodes, graph), lasting) };
+  return {
+    ...otherForm(graph),
+    nodes: inForward(withoutUnread(nodes, graph), lasting),
+    ...(graph.gradients ? { gradients: gradientsOf(graph.gradients, kept) } : {}),
+  };
 });
 
 /** How often a node runs in a step, for halves of micro-batches by themselves. */
@@ -95,6 +99,14 @@ function withOperands(node: ShardedNode, kept: ReadonlyMap<string, string>): Sha
   if (node.kind === 'compute')
     return { ...node, inputs: node.inputs.map((name) => (name === null ? null : operand(name))) };
   return { ...node, input: operand(node.input) };
+}
+
+function gradientsOf(
+  gradients: NonNullable<ShardedGraph['gradients']>,
+  kept: ReadonlyMap<string, string>,
+): NonNullable<ShardedGraph['gradients']> {
+  const operand = (one: GradientOperand) => ({ ...one, tensor: one.tensor && (kept.get(one.tensor) ?? one.tensor) });
+  return new Map([...gradients].map(([block, own]) => [block, { ...own, operands: own.operands.map(operand) }]));
 }
 
 /** Without clones, and copies between memories, whose results nothing reads any more. */

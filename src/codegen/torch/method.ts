@@ -18,7 +18,14 @@ import { dtypeText, tuple } from './operators/operator.js';
 import { updateGroups } from './optimizer-file.js';
 import { snakeCase } from './python.js';
 import type { LayerInstructions } from './runs.js';
-import { type GradientCall, type Recording, type TorchTensors, tensorOf } from './tensors.js';
+import {
+  type GradientCall,
+  type PlacedSegment,
+  type Recording,
+  type SegmentGradients,
+  type TorchTensors,
+  tensorOf,
+} from './tensors.js';
 import { ownedBy, UpdateCalls } from './update-calls.js';
 import { writtenOver } from './written-over.js';
 
@@ -37,7 +44,7 @@ export function statementsOf(
     switch (instruction.kind) {
       case 'segment':
         for (const { statements, targets, first } of segmentStatements(
-          instruction.nodes,
+          instruction,
           makes,
           frees,
           tensors,
@@ -132,44 +139,45 @@ function onHost(name: string, { tensors }: ShardedGraph): readonly Header[] {
   return tensors.get(name)?.place === 'host' ? [{ text: 'with torch.device("cpu")' }] : [];
 }
 
+const NO_GRADIENTS: SegmentGradients = { calls: new Map(), recordings: new Map(), recordOf: new Map() };
+
 /** The operators of a segment, which leaves some tensors; updates of parameters and a gradient by autograd are one call. */
 function* segmentStatements(
-  nodes: readonly ComputeNode[],
+  segment: PlacedSegment,
   left: readonly string[],
   frees: readonly string[],
   tensors: TorchTensors,
   naming: MethodNaming,
   headersOf: (tensor: string) => readonly Header[],
 ): Generator<MadeStatements> {
+  const { nodes } = segment;
+  const { calls, recordings, recordOf } = tensors.gradients.get(segment) ?? NO_GRADIENTS;
   const groups = updateGroups(
     nodes,
     (name) => elementCount(localType(name, tensors).shape) === 1,
     (name, by) => isUsed(name, tensors, by),
   );
-  const calls = nodes.flatMap((node) => tensors.calls.get(node) ?? []);
-  const inGroups = new Set([...groups.values(), ...calls].flatMap((group) => group.nodes));
+  const inGroups = new Set([...groups.values(), ...calls.values()].flatMap((group) => group.nodes));
   const joined = withLinear(
     nodes,
-    (node) => !inGroups.has(node) && !tensors.recordings.has(node),
+    (node) => !inGroups.has(node) && !recordings.has(node),
     (name) => typeIn(name, tensors),
     (name, but) => isUsed(name, tensors, but),
   );
   const alone = joined.filter((node) => !inGroups.has(node));
   // Autograd keeps operands and results of the operators that it records.
-  const kept = alone
-    .filter((node) => tensors.recordings.has(node))
-    .flatMap((node) => [...readsOf(node), ...resultsOf(node)]);
+  const kept = alone.filter((node) => recordings.has(node)).flatMap((node) => [...readsOf(node), ...resultsOf(node)]);
   const leaves = new Set([...left, ...[...inGroups].flatMap(readsOf), ...kept]);
   const over = writtenOver(alone, leaves, (name) => localType(name, tensors));
   const updates = new UpdateCalls(tensors, naming, headersOf);
   for (const node of joined) {
     const group = groups.get(node);
-    const call = tensors.calls.get(node);
-    const recording = tensors.recordings.get(node);
+    const call = calls.get(node);
+    const recording = recordings.get(node);
     const isAlone = !inGroups.has(node);
     if (group) yield* updates.add(group, ownedBy(group, nodes, frees, tensors));
     else if (isAlone) yield* updates.before(node);
-    if (call) yield gradientStatements(call, tensors.recordOf.get(node), tensors, naming);
+    if (call) yield gradientStatements(call, recordOf.get(node), tensors, naming);
     else if (isAlone && recording) yield recordedStatements(node, recording, tensors, naming);
     else if (isAlone) yield operatorStatements(node, tensors, naming, over.get(node));
   }

@@ -105,14 +105,18 @@ export function operatorStatements(
   return { statements: written, targets: made, first: node.outputs.find((name) => name !== null) as string };
 }
 
-/** Whether anything but some operators reads a result: an operator may name results that nothing does. */
+/**
+ * Whether anything but some operators reads a result: an operator may name results that nothing does. What the last micro-batch
+ * runs in an operator's place is the same operator, of the same name.
+ */
 export function isUsed(
   name: string,
   { readIn, readAtStepEnd, stored, readers }: TorchTensors,
   but: ReadonlySet<ComputeNode> = NONE,
 ): boolean {
   if (readIn.has(name) || readAtStepEnd.has(name) || stored.has(name)) return true;
-  return (readers.get(name) ?? []).some((node) => !but.has(node));
+  const names = new Set([...but].map((node) => node.name));
+  return (readers.get(name) ?? []).some((node) => !names.has(node.name));
 }
 
 const NONE: ReadonlySet<ComputeNode> = new Set();

@@ -140,6 +140,10 @@ export function deletion(names: readonly string[], indent: string): readonly str
 function cutLines(line: string, indent: string): readonly string[] {
   const listed = /^( *)return (.*)$/.exec(line);
   if (listed && !/[([]/.test(line)) return cutLines(`${listed[1]}return (${listed[2]},)`, indent);
+  const [, target = '', value = ''] = /^( *[^=]* = )(.*)$/.exec(line) ?? [];
+  const links = linksOf(value);
+  if (links.length > 2)
+    return [`${target}(`, ...links.flatMap((link) => statement(link, `${indent}    `)), `${indent})`];
   const openings = openingsIn(line);
   const open = openings.findLast((at) => at < LINE_LENGTH);
   const isPastTargets = (openings.at(-1) ?? 0) >= LINE_LENGTH && /^[^=([]*, [^=([]* = /.test(line);
@@ -152,9 +156,10 @@ function cutLines(line: string, indent: string): readonly string[] {
   const parts = argumentsIn(body);
   if (`${inner}${body}`.length <= LINE_LENGTH && !body.endsWith(','))
     return [head, `${inner}${body}`, `${indent}${line.slice(close)}`];
-  const loop = /^(.*?) (for [\w, ]+ in .*)$/.exec(body);
-  if (loop) {
-    const lines = loop.slice(1).flatMap((part) => {
+  // The rest of a comprehension is no argument, though its loop may have commas.
+  const loop = outside(parts[0] ?? '', (at, part) => part.startsWith(' for ', at))[0];
+  if (loop !== undefined) {
+    const lines = [body.slice(0, loop), body.slice(loop + 1)].flatMap((part) => {
       const row = `${inner}${part}`;
       return row.length <= LINE_LENGTH ? [row] : cutLines(row, inner);
     });
@@ -176,14 +181,27 @@ function cutTargets(line: string, indent: string): readonly string[] {
 
 /** Brackets that stand in no other ones. */
 function openingsIn(line: string): readonly number[] {
-  const openings: number[] = [];
+  return outside(line, (at) => '([{'.includes(line[at] as string));
+}
+
+/** A value in the parts that ruff puts in lines of their own: from each dot behind a bracket on. */
+function linksOf(value: string): readonly string[] {
+  const isChain = outside(value.replace(/^yield from /, ''), (at, text) => text[at] === ' ').length === 0;
+  const dots = isChain ? outside(value, (at) => /^[)\]]\.$/.test(value.slice(at - 1, at + 1))) : [];
+  return [0, ...dots].map((from, index) => value.slice(from, dots[index]));
+}
+
+/** Places outside of brackets, where an opening bracket is too. */
+function outside(line: string, isWanted: (at: number, line: string) => boolean): readonly number[] {
+  const places: number[] = [];
   let depth = 0;
   for (let at = 0; at < line.length; at++) {
-    if ('([{'.includes(line[at] as string) && depth++ === 0) openings.push(at);
+    if (depth === 0 && isWanted(at, line)) places.push(at);
+    if ('([{'.includes(line[at] as string)) depth++;
     // A line may begin with the bracket that closes another.
     if (')]}'.includes(line[at] as string)) depth = Math.max(0, depth - 1);
   }
-  return openings;
+  return places;
 }
 
 function closing(line: string, open: number): number {

@@ -5,65 +5,73 @@
 import type { Lifetime } from '../../ir/graph.js';
 import { groupBy } from '../../ir/group-by.js';
 import { attributesKey } from '../../ir/passes/attributes-key.js';
+import { lastForm } from '../../partition/except-last.js';
+import { usualList } from '../../partition/program-phases.js';
 import type { ComputeNode } from '../../partition/sharded-graph.js';
 import { gradientCalls } from './gradient-calls.js';
 import { isUsed, localType } from './operator-statements.js';
 import type { LayerInstructions } from './runs.js';
-import type { GradientCall, Recording, TorchTensors } from './tensors.js';
+import type { GradientCall, PlacedSegment, Recording, SegmentGradients, TorchTensors } from './tensors.js';
 
-/** A node of a segment, with the run that the segment is in and its place in it. */
+/** The gradients of a segment, which get their records. */
+interface OpenGradients extends SegmentGradients {
+  readonly recordings: Map<ComputeNode, Recording>;
+  readonly recordOf: Map<ComputeNode, string>;
+}
+
+/** A node in a segment: the last micro-batch may run it in a segment of its own, with other gradients. */
 interface PlacedNode {
   readonly node: ComputeNode;
   readonly run: LayerInstructions;
+  readonly gradients: OpenGradients;
   readonly place: number;
 }
 
 /** The tensors of a stage, with the gradients that are calls, and the operators that are recorded for them. */
 export function withGradientCalls(tensors: TorchTensors): TorchTensors {
-  const { runs } = tensors;
-  const calls = new Map<ComputeNode, GradientCall>();
+  const { runs, sharded } = tensors;
+  const gradients = new Map<PlacedSegment, OpenGradients>();
   const placed: PlacedNode[] = [];
   for (const run of runs)
     for (const { instruction } of run.instructions) {
       if (instruction.kind !== 'segment') continue;
       const { nodes } = instruction;
-      for (const [at, call] of gradientCalls(nodes, tensors, (name, by) => isUsed(name, tensors, by)))
-        calls.set(at, call);
-      for (const node of nodes) placed.push({ node, run, place: placed.length });
+      const form = isOfLast(run) ? lastForm(sharded) : sharded;
+      const calls = gradientCalls(nodes, { ...tensors, sharded: form }, (name, by) => isUsed(name, tensors, by));
+      const own = { calls, recordings: new Map(), recordOf: new Map() };
+      gradients.set(instruction, own);
+      for (const node of nodes) placed.push({ node, run, gradients: own, place: placed.length });
     }
-  return recorded({ ...tensors, calls }, placed);
+  return recorded({ ...tensors, gradients }, placed);
 }
 
 function recorded(tensors: TorchTensors, placed: readonly PlacedNode[]): TorchTensors {
-  const recordOf = new Map<ComputeNode, string>();
-  const recordings = new Map<ComputeNode, Recording>();
   const [madeIn, makers, readIn] = [new Map(tensors.madeIn), new Map(tensors.makers), new Map(tensors.readIn)];
   const lifetimes = new Map<string, Lifetime>();
   const { walk } = tensors;
   const byKey = groupBy(placed, ({ node }) => keyOf(node));
-  const byNode = groupBy(placed, ({ node }) => node);
-  for (const [at, call] of tensors.calls) {
-    const callers = byNode.get(at) ?? [];
+  for (const caller of placed) {
+    const call = caller.gradients.calls.get(caller.node);
+    if (!call) continue;
     // The last is the one that runs again in the backward pass, where one does.
     const operator = (byKey.get(keyOf(call.gradient)) ?? []).findLast(
-      ({ node }) =>
-        !recordings.has(node) && isOperatorOf(node, call, tensors) && isAhead(byNode.get(node) ?? [], callers, tensors),
+      (one) =>
+        !one.gradients.recordings.has(one.node) &&
+        isOperatorOf(one.node, call, tensors) &&
+        isAhead(one, caller, tensors),
     );
     if (!operator) continue;
     const { node, run } = operator;
     const name = `${node.name}\u0000recorded`;
-    recordings.set(node, { name, call });
-    recordOf.set(at, name);
+    operator.gradients.recordings.set(node, { name, call });
+    caller.gradients.recordOf.set(caller.node, name);
     madeIn.set(name, run);
-    makers.set(name, new Set((byNode.get(node) ?? []).map((one) => one.run)));
-    readIn.set(name, [...new Set(callers.map((caller) => caller.run))]);
-    lifetimes.set(
-      name,
-      walk.lists.some(({ name: list, runs }) => list === run.list && runs === 'micro') ? 'micro' : 'step',
-    );
+    makers.set(name, new Set([...(makers.get(name) ?? []), run]));
+    readIn.set(name, [...new Set([...(readIn.get(name) ?? []), caller.run])]);
+    lifetimes.set(name, runsOf(run, tensors) === 'micro' ? 'micro' : 'step');
   }
   return {
-    ...{ ...tensors, madeIn, makers, readIn, recordOf, recordings },
+    ...{ ...tensors, madeIn, makers, readIn },
     walk: { ...walk, lifetimeOf: (name) => lifetimes.get(name) ?? walk.lifetimeOf(name) },
   };
 }
@@ -88,12 +96,17 @@ function isOperatorOf(node: ComputeNode, { gradient }: GradientCall, tensors: To
 }
 
 /** Whether an operator runs before its gradients, for the same micro-batch. */
-function isAhead(own: readonly PlacedNode[], callers: readonly PlacedNode[], { walk }: TorchTensors): boolean {
-  const runsOfList = ({ list }: LayerInstructions) => walk.lists.find(({ name }) => name === list)?.runs;
-  return callers.every((caller) => {
-    const same = own.filter(({ run }) => run.list === caller.run.list);
-    return same.length > 0
-      ? same.some(({ place }) => place < caller.place)
-      : own.every(({ node, run }) => node.phase === 'forward' && runsOfList(run) === runsOfList(caller.run));
-  });
+function isAhead(own: PlacedNode, caller: PlacedNode, tensors: TorchTensors): boolean {
+  if (own.run.list === caller.run.list) return own.place < caller.place;
+  const isSame = isOfLast(own.run) === isOfLast(caller.run) && runsOf(own.run, tensors) === runsOf(caller.run, tensors);
+  return isSame && own.node.phase === 'forward';
+}
+
+/** Whether only the last micro-batch runs it, in place of what the others run. */
+function isOfLast({ list }: LayerInstructions): boolean {
+  return usualList(list) !== list;
+}
+
+function runsOf({ list }: LayerInstructions, { walk }: TorchTensors) {
+  return walk.lists.find(({ name }) => name === list)?.runs;
 }

@@ -3,6 +3,7 @@
  * variable of a method.
  */
 import { appendTo } from '../../ir/group-by.js';
+import type { PlacedInstruction } from '../../partition/place-moves.js';
 import { inlineValues } from '../../partition/segments.js';
 import {
   type ComputeNode,
@@ -25,12 +26,8 @@ export interface TorchTensors {
   readonly axes: ProgramAxes;
   readonly walk: StageWalk;
   readonly runs: readonly LayerInstructions[];
-  /** By node in whose place it stands: gradients that are one call. */
-  readonly calls: ReadonlyMap<ComputeNode, GradientCall>;
-  /** Operators whose gradients are made of what autograd keeps of them. */
-  readonly recordings: ReadonlyMap<ComputeNode, Recording>;
-  /** By node in whose place a call stands: the record that it is made of. */
-  readonly recordOf: ReadonlyMap<ComputeNode, string>;
+  /** By segment: its gradients that autograd makes. The last micro-batch may run equal nodes in segments of its own. */
+  readonly gradients: ReadonlyMap<PlacedSegment, SegmentGradients>;
   /** By result of an operator: the operator. */
   readonly nodeOf: ReadonlyMap<string, ComputeNode>;
   /** The operators that read a tensor. */
@@ -57,6 +54,17 @@ export interface TorchTensors {
   readonly stored: ReadonlySet<string>;
   /** State that has its next value when the step ends. */
   readonly storedLast: readonly StoredState[];
+}
+
+export type PlacedSegment = Extract<PlacedInstruction, { readonly kind: 'segment' }>;
+
+export interface SegmentGradients {
+  /** By node in whose place it stands: gradients that are one call. */
+  readonly calls: ReadonlyMap<ComputeNode, GradientCall>;
+  /** Operators whose gradients are made of what autograd keeps of them. */
+  readonly recordings: ReadonlyMap<ComputeNode, Recording>;
+  /** By node in whose place a call stands: the record that it is made of. */
+  readonly recordOf: ReadonlyMap<ComputeNode, string>;
 }
 
 /** Nodes of a segment that are one call. */
@@ -156,7 +164,7 @@ export function tensorsOf(
     stored,
     storedLast,
     ...{ readers, nodeOf },
-    ...{ calls: new Map(), recordings: new Map(), recordOf: new Map() },
+    gradients: new Map(),
   };
 }
 

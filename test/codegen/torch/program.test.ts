@@ -119,6 +119,24 @@ test('the gradient of an operator is one call, on the heads that a rank has', as
   t.notRegex(text, /gradients\(\s*recorded\(lambda [^:]+: (attention|F\.rms_norm)/);
 });
 
+test('the last micro-batch alone keeps what its gradients read, where the others recompute', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
+  const [model, output] = [join(folder, 'llama.onnx'), join(folder, 'out')];
+  const graph = generatedModel('llama:layers=2,hidden=16,heads=4,kv_heads=2,ffn=32,seq=8,vocab=32').build(4);
+  writeFileSync(model, writeOnnx(graph, { weights: 'external' }));
+  await compile({
+    ...{ model, output, target: 'torch', initRandom: true, devices: 1, recompute: 'full:except-last' },
+    training: { ...TRAINING, microBatches: 2 },
+  });
+  const text = readFileSync(join(output, 'torch', 'model.py'), 'utf8');
+  const [forward = '', last = ''] = ['forward', 'forward_1'].map(
+    (name) => new RegExp(`    def ${name}\\(.*?\\n\\n`, 's').exec(text)?.[0],
+  );
+  t.is(forward.match(/recorded\(/g)?.length, undefined, forward);
+  t.is(last.match(/recorded\(/g)?.length, 3, last);
+  t.notRegex(text, /gradients\(\s*recorded\(\s*lambda [^:]+: (attention|F\.rms_norm)/);
+});
+
 test('inputs that index tables or hold labels are stated with the values that they may hold', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
   const inputsOf = async (name: string, options: Partial<CompileOptions>) => {

@@ -129,6 +129,7 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
   { ...degrees(2, 2), model: 'lookup' },
   { ...degrees(2, 1), bucket: 4096, training: { microBatches: 4 } },
   { ...degrees(2, 1), recompute: 'full:except-last', training: { microBatches: 4 } },
+  { ...degrees(2, 1), recompute: 'full:except-last', model: 'llama', training: { microBatches: 4 } },
   { ...degrees(2, 1), offload: 'all', training: { microBatches: 2 } },
   { ...degrees(2, 2), gradientSync: 'parameter-server', training: { microBatches: 2 } },
   { ...degrees(2, 2), interleave: 2, bucket: 4096, training: { microBatches: 2 } },
@@ -281,6 +282,26 @@ else {
       'import os, runpy, sys; os.access = lambda *_: False; sys.path.insert(0, sys.argv[1]); ' +
       "main = os.path.join(sys.argv[1], 'main.py'); sys.argv = [main]; runpy.run_path(main, run_name='__main__')";
     t.regex(t.throws(() => python(['-c', script, folder]))?.message ?? '', /needs 4 ranks, and 1 run/);
+  });
+
+  test.serial('what is kept of an operator is without its result, where no gradient needs it', (t) => {
+    const index = CASES.findIndex(({ name }) => name === 'gpt-tiny trains, 0');
+    const script = `
+import sys, weakref
+sys.path.insert(0, sys.argv[1])
+import torch
+import torch.nn.functional as F
+from operators import gradients, recorded
+results = []
+def norm(x):
+    results.append(F.layer_norm(x, (8,)))
+    return results[-1]
+y, record = recorded(norm, (torch.randn(4, 8),))
+kept = weakref.ref(results.pop())
+print(kept() is None, gradients(record, y)[0].shape)
+`;
+    const folder = join(programs.get(index)?.folder ?? '', 'torch');
+    t.is(python(['-c', script, folder]).trim(), 'True torch.Size([4, 8])');
   });
 
   test.serial('another world size is refused with the command', (t) => {

@@ -159,11 +159,11 @@ const shiftedRight = `def shifted_right(x, by):
 `;
 
 const recorded = `def recorded(function, operands, *others):
-    """A function's result, and what autograd keeps for the gradients of its first operands."""
+    """A function's result, and what autograd keeps for the gradients of its first operands, without the result."""
     with torch.enable_grad():
         operands = [x.detach().requires_grad_() for x in operands]
         result = function(*operands, *others)
-    return result.detach(), (result, operands)
+    return result.detach(), (torch.autograd.graph.get_gradient_edge(result), operands)
 `;
 
 const gradients = `def gradients(record, slope):
