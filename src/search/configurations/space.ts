@@ -251,8 +251,8 @@ function schedules(
   return kinds.flatMap((kind) => chunksOf(kind).map((count) => ({ schedule: kind, virtualStages: count })));
 }
 
-/** F-then-B and naive take as long as 1F1B and hold more, or take longer: they are used on request only. */
-const SEARCHED: readonly ScheduleKind[] = ['1f1b', 'interleaved-1f1b', 'zero-bubble'];
+/** F-then-B and naive take as long as 1F1B and hold more, or take longer: these, and ZB-V, are used on request only. */
+const SEARCHED: readonly ScheduleKind[] = ['1f1b', 'interleaved-1f1b', 'zero-bubble', 'interleaved-zero-bubble'];
 
 /** All divisors of a positive number, in rising order. */
 export function divisors(value: number): readonly number[] {
