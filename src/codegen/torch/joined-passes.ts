@@ -44,7 +44,7 @@ export function joinedPasses(
   const joined = new Set<ComputeNode>();
   const passes = new Map<ComputeNode, JoinedPass>();
   const replaced = new Map<ComputeNode, ComputeNode>();
-  /** The product that computes a tensor, if the tensor has only one reader. */
+  /** The operator of this kind that computes a tensor, if the tensor has only one reader. */
   const onlyRead = (name: string | undefined, op: string) => {
     const maker = name === undefined ? undefined : makers.get(name);
     const isOnce = name !== undefined && uses.get(name) === 1 && !results.has(name);
