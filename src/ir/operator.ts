@@ -139,9 +139,10 @@ export type OperatorFamily =
 
 /**
  * The precision of an operator of float32 operands where a model is trained in 16 bit (autodiff/mixed-precision.ts): `low`: 16
- * bit; `full`: float32; `follow`: the type of its operands, the wider of them where they differ. As in PyTorch's autocast.
+ * bit; `full`: float32; `follow`: the type of its operands, the wider of them where they differ; `data`: the type of its first
+ * operand, beside which the others, its parameters and statistics, stay float32. As in PyTorch's autocast.
  */
-export type OperatorPrecision = 'low' | 'full' | 'follow';
+export type OperatorPrecision = 'low' | 'full' | 'follow' | 'data';
 
 /** The effect of an operator on values, where other code depends on it and its family does not show it. */
 export type OperatorRole =

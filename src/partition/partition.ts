@@ -11,6 +11,7 @@ import type { ConstantTensor, Graph, Node, Phase } from '../ir/graph.js';
 import { elementCount, isOnceAStep, typeOf } from '../ir/graph.js';
 import { appendTo } from '../ir/group-by.js';
 import { needed } from '../ir/needed.js';
+import { operatorOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { isStateWeight, stateWeights } from '../ir/passes/state-weights.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -19,7 +20,7 @@ import type { Resharder } from '../sharding-propagation/resharding.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import { Fragment } from './fragment.js';
-import { localGradient } from './local-gradient.js';
+import { localGradient, writtenOut } from './local-gradient.js';
 import { lowerNode } from './lower-operator.js';
 import { lowerReshardOps } from './lower-reshard.js';
 import {
@@ -31,6 +32,7 @@ import {
   type ShardedNode,
   type ShardedTensor,
   type ShardedWeight,
+  type WrittenOut,
 } from './sharded-graph.js';
 
 /**
@@ -65,6 +67,7 @@ class Partitioning {
   private readonly operandReshards = new Map<string, SharedReshard[]>();
   private readonly outputReshards = new Map<string, SharedReshard>();
   private readonly gradients = new Map<string, LocalGradient>();
+  private readonly writtenOut = new Map<string, WrittenOut>();
   /** By operator's name: the node, and its clones. */
   private readonly originals: ReadonlyMap<string, readonly Node[]>;
   /** By result of an operator: when it is whole. */
@@ -148,6 +151,7 @@ class Partitioning {
       ...(graph.ordered ? { ordered: graph.ordered } : {}),
       ...(graph.domains ? { domains: graph.domains } : {}),
       ...(this.gradients.size > 0 ? { gradients: this.gradients } : {}),
+      ...(this.writtenOut.size > 0 ? { writtenOut: this.writtenOut } : {}),
     };
   }
 
@@ -168,12 +172,15 @@ class Partitioning {
       if (output !== null && name) names.set(name, output);
     });
     const made = this.adopt(lowered.fragment, node.name, names, origin);
+    const { fragment } = lowered;
+    const tensorOf = (name: string) => this.tensors.get(names.get(name) ?? '');
+    const own = { fragment, tensorOf, nodes: made };
     for (const forward of this.originals.get(node.forward ?? '') ?? []) {
-      const { fragment } = lowered;
-      const tensorOf = (name: string) => this.tensors.get(names.get(name) ?? '');
-      const gradient = localGradient(this.graph, node, forward, { fragment, tensorOf, nodes: made });
+      const gradient = localGradient(this.graph, node, forward, own);
       if (gradient) this.gradients.set(node.name, gradient);
     }
+    const whole = writtenOut(operatorOf(this.graph, node), own);
+    if (whole) this.writtenOut.set(node.name, whole);
   }
 
   /** The tensor in the layout that a reader requires (undefined: as its reshard has it). */

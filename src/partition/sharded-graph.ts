@@ -245,6 +245,13 @@ export interface LocalGradient {
   readonly nodes: ReadonlySet<string>;
 }
 
+/** An operator that runtimes lack, on one rank's shards: the nodes that it is written out in make its one result. */
+export interface WrittenOut extends Pick<ComputeNode, 'op' | 'domain' | 'attributes'> {
+  readonly inputs: readonly string[];
+  readonly output: string;
+  readonly nodes: ReadonlySet<string>;
+}
+
 /** `type` is null for an operand that is left out. */
 export interface GradientOperand {
   readonly type: TensorType | null;
@@ -278,4 +285,6 @@ export interface ShardedGraph {
   readonly domains?: ReadonlyMap<string, number>;
   /** By gradient block of the graph: the operator's gradient on a rank's shards that it equals. Left out if none. */
   readonly gradients?: ReadonlyMap<string, LocalGradient>;
+  /** By operator of the graph, where its nodes alone make its result on a rank's shards. Left out if none. */
+  readonly writtenOut?: ReadonlyMap<string, WrittenOut>;
 }

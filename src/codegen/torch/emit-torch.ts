@@ -24,6 +24,7 @@ import { VALUES } from './files/values.js';
 import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
 import { dtypeText } from './operators/operator.js';
 import { tensorOf } from './tensors.js';
+import { withOwnFunctions } from './written-out.js';
 
 /** The files of the torch target, except weights. */
 export interface TorchProgram {
@@ -58,10 +59,11 @@ const CONSTANTS = 'weights/constants.safetensors';
  * @throws AutoparError `target-lacks-operator` (exit backendAbsent) for an operator that torch has no function for
  */
 export function torchProgram(
-  lowered: readonly LoweredStage[],
+  given: readonly LoweredStage[],
   program: Program,
   ranges: ReadonlyMap<string, ValueRange> = new Map(),
 ): TorchProgram {
+  const lowered = given.map((stage) => ({ ...stage, sharded: withOwnFunctions(stage.sharded) }));
   const graphs = lowered.map(({ sharded }) => sharded);
   const ranks = rankCount(program.mesh);
   const mesh = program.mesh.map(({ axis, size }) => `${axis} ${size}`).join(', ');

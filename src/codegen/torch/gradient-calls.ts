@@ -3,6 +3,8 @@
  * (attention, normalisations). The call reads what autograd kept of the operator, or runs it once more where nothing was kept
  * (recorded.ts).
  */
+
+import type { TensorType } from '../../ir/graph.js';
 import {
   type ComputeNode,
   type GradientOperand,
@@ -77,12 +79,17 @@ const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
  * The expression that runs an operator and keeps what its gradients need: `recorded(lambda a, b, c: f(a, b, c), (queries, keys),
  * mask)`. All operands of the function are arguments.
  * @param operandText an operand's expression
+ * @param results types of its results, the last one that is read being the last
  */
-export function recordingText({ gradient, wanted }: GradientCall, operandText: (index: number) => string): string {
+export function recordingText(
+  { gradient, wanted }: GradientCall,
+  operandText: (index: number) => string,
+  results: readonly (TensorType | null)[] = [gradient.result],
+): string {
   const { operands } = gradient;
   const others = [...operands.keys()].filter((index) => operands[index]?.type && !wanted.includes(index));
   const order = [...wanted, ...others];
-  const text = functionText(gradient, (index) => LETTERS[order.indexOf(index)] as string);
+  const text = functionText(gradient, (index) => LETTERS[order.indexOf(index)] as string, results);
   const own = wanted.map(operandText);
   const given = [`(${own.join(', ')}${own.length === 1 ? ',' : ''})`, ...others.map(operandText)];
   const parameters = order.map((_, place) => LETTERS[place]).join(', ');
@@ -102,18 +109,19 @@ export function callText(
 ): string {
   const { result, resultGradient, operands } = call.gradient;
   const cast = tensorOf(sharded, resultGradient).dtype === result.dtype ? '' : `.to(${dtypeText(result.dtype)})`;
-  const again = () => `${recordingText(call, (index) => operandText(operands[index], read))}[1]`;
+  const again = () => `${recordingText(call, (index) => operandText(operands[index], read))}[-1]`;
   return `gradients(${record ?? again()}, ${read(resultGradient)}${cast})`;
 }
 
 /** The operator's expression, its operands being named; null where torch has no function. */
-function functionText(
+export function functionText(
   { op, domain, attributes, operands, result }: LocalGradient,
   nameOf: (index: number) => string,
+  outputs: readonly (TensorType | null)[] = [result],
 ): string | null {
   const texts = operands.map(({ type }, index) => (type === null ? null : nameOf(index)));
   const inputs = operands.map(({ type }) => type);
-  return torchOperatorOf(op, domain)?.text({ op, attributes, operands: texts, inputs, outputs: [result] }) ?? null;
+  return torchOperatorOf(op, domain)?.text({ op, attributes, operands: texts, inputs, outputs }) ?? null;
 }
 
 /** An operand on whose value no gradient depends is zero. */

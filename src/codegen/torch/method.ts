@@ -13,7 +13,15 @@ import { type Header, type Statement, StatementBody } from './body.js';
 import { callText, recordingText } from './gradient-calls.js';
 import { withLinear } from './linear.js';
 import type { MethodNaming } from './naming.js';
-import { isUsed, layoutOf, localType, type MadeStatements, operatorStatements, typeIn } from './operator-statements.js';
+import {
+  isUsed,
+  layoutOf,
+  localType,
+  type MadeStatements,
+  operatorStatements,
+  typeIn,
+  usedResults,
+} from './operator-statements.js';
 import { dtypeText, tuple } from './operators/operator.js';
 import { updateGroups } from './optimizer-file.js';
 import { snakeCase } from './python.js';
@@ -191,12 +199,14 @@ function recordedStatements(
   tensors: TorchTensors,
   naming: MethodNaming,
 ): MadeStatements {
-  const result = node.outputs[0] as string;
-  const text = recordingText(call, (index) => naming.read(node.inputs[index] as string));
+  const results = usedResults(node, tensors).flatMap((output) => output ?? []);
+  const [first = ''] = results;
+  const types = results.map((output) => localType(output, tensors));
+  const text = recordingText(call, (index) => naming.read(node.inputs[index] as string), types);
   const base = snakeCase(node.op);
-  const targets = [naming.make(result, base), naming.make(name, `${base}_record`)];
-  const statement = { text: `${targets.join(', ')} = ${text}`, comment: layoutOf(result, tensors) };
-  return { statements: [statement], targets, first: result };
+  const targets = [...results.map((output) => naming.make(output, base)), naming.make(name, `${base}_record`)];
+  const statement = { text: `${targets.join(', ')} = ${text}`, comment: layoutOf(first, tensors) };
+  return { statements: [statement], targets, first };
 }
 
 /** The call that makes the gradients of an operator; what was kept of the operator goes with it. */

@@ -68,14 +68,19 @@ export function isHosted(name: string | null, { sharded }: TorchTensors): boolea
   return name !== null && sharded.tensors.get(name)?.place === 'host';
 }
 
+/** The first result, and all up to the last one that is used. */
+export function usedResults({ outputs }: ComputeNode, tensors: TorchTensors): readonly (string | null)[] {
+  const last = outputs.findLastIndex((name) => name !== null && isUsed(name, tensors));
+  return outputs.slice(0, Math.max(1, last + 1));
+}
+
 export function operatorStatements(
   node: ComputeNode,
   tensors: TorchTensors,
   naming: MethodNaming,
   over?: string,
 ): MadeStatements {
-  const last = node.outputs.findLastIndex((name) => name !== null && isUsed(name, tensors));
-  const outputs = node.outputs.slice(0, Math.max(1, last + 1));
+  const outputs = usedResults(node, tensors);
   const { op, domain, attributes } = node;
   const inputs = node.inputs.map((name) => (name === null ? null : typeIn(name, tensors)));
   const results = outputs.map((name) => (name === null ? null : typeIn(name, tensors)));

@@ -8,8 +8,8 @@ import { attributesKey } from '../../ir/passes/attributes-key.js';
 import { lastForm } from '../../partition/except-last.js';
 import { usualList } from '../../partition/program-phases.js';
 import type { ComputeNode } from '../../partition/sharded-graph.js';
-import { gradientCalls } from './gradient-calls.js';
-import { isUsed, localType } from './operator-statements.js';
+import { functionText, gradientCalls } from './gradient-calls.js';
+import { isUsed, localType, usedResults } from './operator-statements.js';
 import type { LayerInstructions } from './runs.js';
 import type { GradientCall, PlacedSegment, Recording, SegmentGradients, TorchTensors } from './tensors.js';
 
@@ -80,12 +80,14 @@ function keyOf({ op, domain, attributes }: Pick<ComputeNode, 'op' | 'domain' | '
   return `${domain} ${op} ${attributesKey(attributes)}`;
 }
 
-/** Whether an operator runs on the tensors that gradients are of, and only its one result is read. */
+/** Whether an operator runs on the tensors that gradients are of. */
 function isOperatorOf(node: ComputeNode, { gradient }: GradientCall, tensors: TorchTensors): boolean {
   const { operands, result } = gradient;
-  const [output, ...others] = node.outputs;
-  if (!output || others.some((name) => name !== null && isUsed(name, tensors))) return false;
+  const [output, ...others] = usedResults(node, tensors);
+  if (!output || others.includes(null)) return false;
   const made = localType(output, tensors);
+  const types = [made, ...others.flatMap((name) => (name === null ? [] : localType(name, tensors)))];
+  if (functionText(gradient, () => 'x', types) === null) return false;
   const isResult = made.dtype === result.dtype && String(made.shape) === String(result.shape);
   const count = Math.max(operands.length, node.inputs.length);
   const isOperand = (_: unknown, index: number) => {

@@ -75,7 +75,10 @@ class Lowering {
     const operands = node.inputs.filter((name) => name !== null);
     const isSettled = operands.length > 0 && operands.every((name) => settled.has(name));
     const type = isSettled ? 'float32' : this.typeFor(node);
-    const inputs = node.inputs.map((name) => (name === null || !this.isOurs(name) ? name : this.as(name, type, node)));
+    const inputs = node.inputs.map((name, operand) => {
+      if (name === null || !this.isOurs(name)) return name;
+      return this.as(name, operand > 0 && operatorEntry(node).precision === 'data' ? 'float32' : type, node);
+    });
     if (isSettled) for (const name of node.outputs) if (name !== null) settled.add(name);
     const types = this.inferred({ ...node, inputs });
     const outputs = node.outputs.map((name, index) => (name === null ? null : this.place(name, types[index])));
@@ -107,6 +110,7 @@ class Lowering {
     const { precision } = operatorEntry(node);
     const floating = node.inputs.filter((name) => name !== null && isFloating(typeOf(this.graph, name).dtype));
     if (floating.some((name) => name !== null && !this.isOurs(name))) return 'float32';
+    if (precision === 'data') return this.typeNow(node.inputs[0] ?? '');
     if (precision !== 'follow') return precision === 'low' ? this.low : 'float32';
     if (this.movedLow.has(node)) return this.low;
     const deciding = floating.filter((name) => name !== null && !this.around.settled.has(name));

@@ -61,11 +61,11 @@ function batchStatistics(write: OperatorGradient): void {
     const own = write.inType(`grad${index}`, operand(operator, index + 2).dtype, write.sumType);
     return normal.at.mul(write.add('Unsqueeze', [own], { axes }), 1 - momentum);
   };
-  const unit = write.has(0) ? scaleAndBias(write, normal.at, () => normal.unit) : null;
+  const image = write.has(0) ? throughScale(write, normal, axes) : null;
   if (!write.has(0)) write.noneOf(1, 2);
   if (write.wants(0)) {
     const [mean, variance] = [moved(1), moved(2)];
-    write.become(0, throughUnit(normal, { unit, mean, variance }), write.sumType);
+    write.become(0, throughUnit(normal, { unit: null, mean, variance, field: image }), write.sumType);
   }
   for (const index of [3, 4]) {
     if (!write.wants(index)) continue;
@@ -73,6 +73,23 @@ function batchStatistics(write: OperatorGradient): void {
     if (!write.has(index - 2)) write.none(index);
     else write.become(index, write.on(dtype).mul(`grad${index - 2}`, momentum), dtype);
   }
+}
+
+/**
+ * Writes the gradients of scale and bias per channel; returns that of the image, null where it is not wanted. Its means over the
+ * batch are those two gradients, so that ranks that share a batch add up each once (as PyTorch's SyncBatchNorm does):
+ *
+ *     dx = inverse · scale · (g − Σ g / n − x̂ · Σ g x̂ / n)
+ */
+function throughScale(write: OperatorGradient, normal: Normalised, axes: readonly number[]): string | null {
+  const { at, unit, inverse, count } = normal;
+  const g = arriving(write);
+  const [scaled, shifted] = [at.sum(at.mul(g, unit), axes), at.sum(g, axes)];
+  for (const [index, sum] of [scaled, shifted].entries())
+    if (write.wants(index + 1)) write.become(index + 1, write.add('Squeeze', [sum], { axes }), write.sumType);
+  if (!write.wants(0)) return null;
+  const across = at.sub(at.sub(g, at.mul(shifted, 1 / count)), at.mul(unit, at.mul(scaled, 1 / count)));
+  return at.mul(across, at.mul(beside(write, 1), inverse));
 }
 
 /** Evaluation form: (x − mean) · inverse · scale + bias with statistics that are operands. */

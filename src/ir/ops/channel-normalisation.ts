@@ -17,6 +17,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'BatchNormalization',
     family: 'normalisation',
     block: 'BatchNormalization',
+    precision: 'data',
     infer: (operator) => {
       const type = ofRank(operator, 0, 2, true);
       for (const index of [1, 2, 3, 4])
@@ -144,9 +145,13 @@ function batchExpansion(operator: Operator): Expansion {
   const epsilon = write.scalar(at.type, numberOf(operator, 'epsilon', 1e-5));
   const deviation = write.add('Sqrt', [write.add('Add', [variance, epsilon], reduced)], reduced);
   const unit = write.add('Div', [centred, deviation], whole);
-  const normal = at.type === dtype ? unit : write.cast(unit, whole, dtype);
-  const [scale, bias] = [perChannel(write, operator, 'in1'), perChannel(write, operator, 'in2')];
-  write.add('Add', [write.add('Mul', [normal, scale], whole), bias], whole, {}, 'out0');
+  const beside = (index: number) => {
+    const { dtype: own } = operand(operator, index);
+    return perChannel(write, operator, own === at.type ? `in${index}` : write.cast(`in${index}`, [['c']], at.type));
+  };
+  const scaled = write.add('Mul', [unit, beside(1)], whole);
+  const moved = write.add('Add', [scaled, beside(2)], whole, {}, at.type === dtype ? 'out0' : undefined);
+  if (at.type !== dtype) write.cast(moved, whole, dtype, 'out0');
   const momentum = numberOf(operator, 'momentum', 0.9);
   const move = (index: number, running: string, current: string): void => {
     if (!isResultUsed(operator, index)) return;

@@ -8,6 +8,7 @@ import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
 import { generatedModel } from '../../../models/families.js';
 import { gpt } from '../../../models/gpt.js';
+import { normalisedCnn } from '../../../models/normalised-cnn.js';
 import { AutoparError, type CompileOptions, compile, importModel } from '../../../src/api/index.js';
 import { type Training, trainedModel } from '../../../src/api/models/training.js';
 import { programOf } from '../../../src/codegen/program-of.js';
@@ -117,6 +118,36 @@ test('the gradient of an operator is one call, on the heads that a rank has', as
   t.true(calls.some((call) => call.includes('F.rms_norm(a, (32,), b, 0.00001)')));
   // They run once: their gradients are made of what was kept of them.
   t.notRegex(text, /gradients\(\s*recorded\(lambda [^:]+: (attention|F\.rms_norm)/);
+});
+
+test("a convolution's kernel and a normalisation of the batch get their gradients by one function each", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
+  const model = join(folder, 'cnn.onnx');
+  const sizes = { batch: 8, channels: 3, size: 8, widths: [8, 8], classes: 4, dropout: 0 };
+  writeFileSync(model, writeOnnx(normalisedCnn('cnn', sizes, 1)));
+  const of = async (devices: number, more: Partial<Training> = {}) => {
+    const output = join(folder, `${devices} ${Object.keys(more)}`);
+    const training: Training = { ...TRAINING, precision: 'bf16', ...more };
+    const cluster = `1x${devices}:a100-sxm-80`;
+    await compile({ model, output, target: 'torch', cluster, zero: 0, dp: devices, tp: 1, training });
+    return readFileSync(join(output, 'torch', 'model.py'), 'utf8');
+  };
+  const count = (text: string, part: string) => text.split(part).length - 1;
+  const alone = await of(1);
+  // Three normalisations and the loss: the fourth's running statistics have gradients too, as the module is called once more.
+  t.deepEqual(
+    ['conv2d_weight(', 'batch_norm_training(', 'gradients('].map((part) => count(alone, part)),
+    [4, 4, 4],
+  );
+  const parts = await of(2, { batchStatistics: 'shard' });
+  t.deepEqual(
+    ['conv2d_weight(', 'batch_norm_training('].map((part) => count(parts, part)),
+    [4, 4],
+  );
+  // Ranks that share the samples of a mean add up their sums: no function of one rank does that.
+  const shared = await of(2);
+  t.is(count(shared, 'conv2d_weight('), 4);
+  t.is(count(shared, 'batch_norm_training('), 0);
 });
 
 test('the last micro-batch alone keeps what its gradients read, where the others recompute', async (t) => {

@@ -123,6 +123,10 @@ const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
     training: { optimizer: SMOOTH },
   },
   { devices: 2, degrees: { sp: 2 }, model: 'resnet' },
+  // Statistics of all samples on each rank: a normalisation and its gradients are torch's own.
+  { ...degrees(1, 1), model: 'resnet' },
+  { ...degrees(1, 2), model: 'resnet' },
+  { ...degrees(1, 1), model: 'batch-norm' },
   { devices: 4, degrees: { sp: 4 }, model: 'u-net' },
   { devices: 4, degrees: { dp: 2, sp: 2 }, model: 'cnn' },
   { ...degrees(1, 2), model: 'skips' },

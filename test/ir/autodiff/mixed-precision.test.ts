@@ -4,15 +4,17 @@
  */
 import test, { type ExecutionContext } from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
+import { normalisedCnn } from '../../../models/normalised-cnn.js';
 import { randomInputs } from '../../../src/api/execution/inputs.js';
 import { importModel } from '../../../src/api/models/import.js';
 import { runGraph } from '../../../src/api/verification/reference.js';
+import { takeBatchStatistics } from '../../../src/ir/autodiff/batch-statistics.js';
 import { canBeHeldInFloat32, heldInFloat32 } from '../../../src/ir/autodiff/held-in-float32.js';
 import { inMixedPrecision, type LowType } from '../../../src/ir/autodiff/mixed-precision.js';
 import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
-import type { Graph } from '../../../src/ir/graph.js';
-import { readersOf } from '../../../src/ir/makers-and-readers.js';
+import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
+import { makersOf, readersOf } from '../../../src/ir/makers-and-readers.js';
 import { operatorOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { operatorEntries, ruleOf } from '../../../src/ir/ops/index.js';
@@ -97,6 +99,37 @@ test('each reader of a weight has a cast of its own, readers of an activation sh
   t.deepEqual(casts.filter((name) => name === 'x').length, 1);
 });
 
+for (const low of ['float16', 'bfloat16'] as const)
+  test(`an image stays ${low} through a normalisation of the batch, whose vectors stay float32`, async (t) => {
+    const sizes = { batch: 4, channels: 3, size: 8, widths: [8], classes: 4, dropout: 0 };
+    const whole = takeBatchStatistics(normalisedCnn('norms', sizes, 1), []).graph;
+    const graph = inMixedPrecision(whole, low);
+    const dtype = dtypes(graph);
+    const norms = graph.nodes.filter(({ op }) => op === 'BatchNormalization');
+    t.is(norms.length, 3);
+    const vectors = ['float32', 'float32', 'float32', 'float32'];
+    for (const { inputs, outputs } of norms) {
+      t.deepEqual(
+        inputs.map((name) => dtype(name ?? '')),
+        [low, ...vectors],
+      );
+      t.deepEqual(
+        outputs.map((name) => dtype(name ?? '')),
+        [low, 'float32', 'float32'],
+      );
+    }
+    const makers = makersOf(graph.nodes);
+    const widened = graph.nodes.filter(({ op, outputs }) => op === 'Cast' && dtype(outputs[0] ?? '') === 'float32');
+    const made = widened.map(({ inputs }) => makers.get(inputs[0] ?? '')?.op);
+    t.deepEqual(made, ['Add', 'Add'], 'the image before its mean, and the logits');
+    const image = { image: randomInputs(whole, 3)['image'] as ConstantTensor };
+    const [exact, got] = [await runGraph(whole, image), await runGraph(heldInFloat32(graph, low), image)];
+    const [wanted, rounded] = [exact, got].map((all) => numbersOf(all['logits'] as ConstantTensor));
+    const away = Math.max(...(wanted ?? []).map((value, index) => Math.abs(value - (rounded?.[index] ?? Number.NaN))));
+    t.true(away < (low === 'float16' ? 5e-3 : 4e-2), `${away}`);
+    t.true(away > 0);
+  });
+
 test('the registry says it of every operator', (t) => {
   const of = (op: string) => operatorEntries.find((entry) => entry.op === op && entry.domain === '')?.precision;
   t.deepEqual(['MatMul', 'Conv', 'Einsum', 'Attention'].map(of), ['low', 'low', 'low', 'low']);
@@ -113,6 +146,7 @@ test('the registry says it of every operator', (t) => {
     t.is(of(op), 'full', op);
   for (const op of ['Add', 'Relu', 'Transpose', 'Gather', 'MaxPool', 'RotaryEmbedding', 'ReduceMax'])
     t.is(of(op), 'follow', op);
+  t.is(of('BatchNormalization'), 'data');
 });
 
 for (const low of ['float16', 'bfloat16'] as const)

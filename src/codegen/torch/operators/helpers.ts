@@ -28,10 +28,9 @@ const oneHot = `def one_hot(index, depth, values, dim):
 
 const batchStatistics = `def batch_norm_training(x, scale, bias, mean, var, eps, momentum):
     """ONNX's BatchNormalization in training: the running variance takes the biased one."""
-    dims = [dim for dim in range(x.dim()) if dim != 1]
-    now_var, now_mean = torch.var_mean(x, dims, correction=0)
-    y = F.batch_norm(x, now_mean, now_var, scale, bias, False, 0.0, eps)
-    return y, mean * momentum + now_mean * (1 - momentum), var * momentum + now_var * (1 - momentum)
+    y, now_mean, now_inverse = torch.native_batch_norm(x, scale, bias, None, None, True, 0.0, eps)
+    now_var = now_inverse.detach() ** -2 - eps
+    return y, mean * momentum + now_mean.detach() * (1 - momentum), var * momentum + now_var * (1 - momentum)
 `;
 
 const rotary = `def rotary_embedding(x, cos, sin, heads=0, interleaved=False, size=0):
@@ -159,16 +158,17 @@ const shiftedRight = `def shifted_right(x, by):
 `;
 
 const recorded = `def recorded(function, operands, *others):
-    """A function's result, and what autograd keeps for the gradients of its first operands, without the result."""
+    """A function's results, and what autograd keeps for the gradients of its first operands, without the results."""
     with torch.enable_grad():
         operands = [x.detach().requires_grad_() for x in operands]
-        result = function(*operands, *others)
-    return result.detach(), (torch.autograd.graph.get_gradient_edge(result), operands)
+        results = function(*operands, *others)
+    results = results if isinstance(results, tuple) else (results,)
+    return *(x.detach() for x in results), (torch.autograd.graph.get_gradient_edge(results[0]), operands)
 `;
 
 const gradients = `def gradients(record, slope):
-    """Gradients of a function's operands, where \`slope\` is that of its result."""
-    return torch.autograd.grad(*record, slope)
+    """Gradients of a function's operands, where \`slope\` is that of its first result; zero for those it does not read."""
+    return torch.autograd.grad(*record, slope, materialize_grads=True)
 `;
 
 export const HELPERS = {

@@ -109,6 +109,24 @@ export function convolutionText(node: TorchNode): string | null {
   return `F.conv${rank}d(${operand}, ${x(node, 1)}${bias}${more.join('')})`;
 }
 
+/** The gradient of a convolution's kernel, of its image and its result's gradient; the image may be longer than its windows. */
+function kernelGradient(node: TorchNode): string | null {
+  const kernel = resultOf(node).shape;
+  const window = windowOf(node, kernel.slice(2));
+  const rank = kernel.length - 2;
+  if (!window || rank < 1 || rank > 3) return null;
+  const even = isEven(window);
+  const group = numberIn(node, 'group', 1);
+  const more = [
+    named('stride', window.strides, 1),
+    even ? named('padding', window.before, 0) : '',
+    named('dilation', window.dilations, 1),
+    group === 1 ? '' : `, groups=${group}`,
+  ];
+  const image = even ? x(node) : padded(node, window, '0.0');
+  return `torch.nn.grad.conv${rank}d_weight(${image}, ${tuple(kernel)}, ${x(node, 1)}${more.join('')})`;
+}
+
 /** Unequal paddings at both ends are cropped from the result, because torch has one number for both. */
 function transposedConvolution(node: TorchNode): string | null {
   const weight = shapeOf(node, 1);
@@ -294,6 +312,7 @@ export const layerOperators: readonly TorchOperator[] = [
   torch('Gemm', gemm),
   torch('Einsum', einsum),
   torch('Conv', convolutionText),
+  { op: 'KernelGradient', domain: 'autopar', text: kernelGradient },
   torch('ConvTranspose', transposedConvolution),
   torch('MaxPool', maxPool),
   torch('AveragePool', averagePool),
