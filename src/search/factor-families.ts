@@ -13,6 +13,7 @@ import { type BatchDimension, type Graph, type Node, typeOf } from '../ir/graph.
 import { weightTensors } from '../ir/of-weights.js';
 import { operatorOf } from '../ir/operator-of.js';
 import { operatorFamily, ruleOf } from '../ir/ops/index.js';
+import { remembered } from '../ir/remembered.js';
 import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
 import type { FactorFamily, OperatorPlace } from '../sharding-propagation/roles.js';
 
@@ -36,10 +37,9 @@ export function factorFamilies(
   graph: Graph,
   { sequence = false, experts = false }: OptionalFamilies = {},
 ): (node: Node, rule: FactorRule) => FactorFamilies {
-  const batch = followBatch(graph, { digits: true });
-  const follow = (starts: readonly BatchDimension[]) => (starts.length === 0 ? null : followDimensions(graph, starts));
-  const alongSequence = sequence ? follow(sequenceDimensions(graph)) : null;
-  const alongExperts = experts ? follow(expertDimensions(graph)) : null;
+  const batch = batchIn(graph);
+  const alongSequence = sequence ? sequenceIn(graph) : null;
+  const alongExperts = experts ? expertsIn(graph) : null;
   const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
   return (node, rule) => {
     const own = batch.factorMarks(node);
@@ -59,6 +59,15 @@ export function factorFamilies(
       },
     };
   };
+}
+
+// Every mesh of a graph asks for them, and the plan's report.
+const batchIn = remembered((graph: Graph) => followBatch(graph, { digits: true }));
+const sequenceIn = remembered((graph: Graph) => followed(graph, sequenceDimensions(graph)));
+const expertsIn = remembered((graph: Graph) => followed(graph, expertDimensions(graph)));
+
+function followed(graph: Graph, starts: readonly BatchDimension[]): DimensionMarks | null {
+  return starts.length === 0 ? null : followDimensions(graph, starts);
 }
 
 const NO_MARKS: ReadonlyMap<string, DimensionMark> = new Map();
