@@ -99,7 +99,7 @@ test('with ample time, the time limit changes nothing', async (t) => {
 
 test('when the time is over, degrees that were not looked at say so', async (t) => {
   let asked = 0;
-  const until = performance.now() + 4000;
+  const until = performance.now() + 8000;
   // The second mesh is asked for when the time is over.
   const operatorPins = (): readonly Pin[] => {
     asked += 1;
@@ -108,13 +108,13 @@ test('when the time is over, degrees that were not looked at say so', async (t) 
     return [];
   };
   const found = await plan(mlpGraph(8, 64, 256), parseCluster('1x2:a100-sxm-80', undefined), {
-    timeLimit: 4,
+    timeLimit: 8,
     operatorPins,
   });
   t.is(found.mode, 'dynamic_programming');
   t.true(found.rejected.some(({ reason }) => reason === 'the time limit ended before it was searched'));
   t.deepEqual(found.notes, [
-    'the time limit of 4 s ended before all degrees were searched: this is the best plan so far',
+    'the time limit of 8 s ended before all degrees were searched: this is the best plan so far',
   ]);
 });
 
