@@ -144,12 +144,12 @@ function batchExpansion(operator: Operator): Expansion {
   const variance = meanOf(operator, at, write.add('Mul', [centred, centred], whole));
   const epsilon = write.scalar(at.type, numberOf(operator, 'epsilon', 1e-5));
   const deviation = write.add('Sqrt', [write.add('Add', [variance, epsilon], reduced)], reduced);
-  const unit = write.add('Div', [centred, deviation], whole);
   const beside = (index: number) => {
     const { dtype: own } = operand(operator, index);
     return perChannel(write, operator, own === at.type ? `in${index}` : write.cast(`in${index}`, [['c']], at.type));
   };
-  const scaled = write.add('Mul', [unit, beside(1)], whole);
+  // The scale of a channel is divided, not each of its pixels.
+  const scaled = write.add('Mul', [centred, write.add('Div', [beside(1), deviation], reduced)], whole);
   const moved = write.add('Add', [scaled, beside(2)], whole, {}, at.type === dtype ? 'out0' : undefined);
   if (at.type !== dtype) write.cast(moved, whole, dtype, 'out0');
   const momentum = numberOf(operator, 'momentum', 0.9);
