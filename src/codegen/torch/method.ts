@@ -11,19 +11,20 @@ import {
 } from '../../partition/sharded-graph.js';
 import { type Header, type Statement, StatementBody } from './body.js';
 import { callText, recordingText } from './gradient-calls.js';
-import { withLinear } from './linear.js';
 import type { MethodNaming } from './naming.js';
 import {
   isUsed,
   layoutOf,
   localType,
   type MadeStatements,
+  numberIn,
   operatorStatements,
   typeIn,
   usedResults,
 } from './operator-statements.js';
 import { dtypeText, tuple } from './operators/operator.js';
 import { updateGroups } from './optimizer-file.js';
+import { withPairs } from './pairs.js';
 import { snakeCase } from './python.js';
 import type { LayerInstructions } from './runs.js';
 import {
@@ -166,10 +167,10 @@ function* segmentStatements(
     (name, by) => isUsed(name, tensors, by),
   );
   const inGroups = new Set([...groups.values(), ...calls.values()].flatMap((group) => group.nodes));
-  const joined = withLinear(
+  const joined = withPairs(
     nodes,
     (node) => !inGroups.has(node) && !recordings.has(node),
-    (name) => typeIn(name, tensors),
+    { typeOf: (name) => typeIn(name, tensors), numberOf: (name) => numberIn(name, tensors) },
     (name, but) => isUsed(name, tensors, but),
   );
   const alone = joined.filter((node) => !inGroups.has(node));

@@ -3,7 +3,7 @@
  * before anything is written.
  */
 
-import { linearOperator } from '../linear.js';
+import { PAIR_OPERATORS } from '../pairs.js';
 import { attentionOperators } from './attention.js';
 import { elementwiseOperators } from './elementwise.js';
 import { imageOperators } from './images.js';
@@ -28,7 +28,7 @@ const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
     ...imageOperators,
     ...quantisedOperators,
     ...signalOperators,
-    linearOperator,
+    ...PAIR_OPERATORS,
   ].map((operator) => [`${operator.domain}:${operator.op}`, operator]),
 );
 

@@ -109,44 +109,60 @@ export function convolutionText(node: TorchNode): string | null {
   return `F.conv${rank}d(${operand}, ${x(node, 1)}${bias}${more.join('')})`;
 }
 
-/** The gradient of a convolution's kernel, of its image and its result's gradient; the image may be longer than its windows. */
+/**
+ * The gradient of a convolution's kernel, of its image and its result's gradient. torch has one number for the paddings of both
+ * ends: what is beyond the last window at the end is not read.
+ */
 function kernelGradient(node: TorchNode): string | null {
   const kernel = resultOf(node).shape;
   const window = windowOf(node, kernel.slice(2));
   const rank = kernel.length - 2;
   if (!window || rank < 1 || rank > 3) return null;
-  const even = isEven(window);
+  const { strides, dilations, before } = window;
+  const isPadded = before.every((amount, axis) => {
+    const [size = 1, stride = 1] = [shapeOf(node)[axis + 2], strides[axis]];
+    const last = size + 2 * amount - 1 - (dilations[axis] ?? 1) * ((window.kernel[axis] ?? 1) - 1);
+    return Math.floor(last / stride) + 1 === shapeOf(node, 1)[axis + 2];
+  });
   const group = numberIn(node, 'group', 1);
   const more = [
-    named('stride', window.strides, 1),
-    even ? named('padding', window.before, 0) : '',
-    named('dilation', window.dilations, 1),
+    named('stride', strides, 1),
+    isPadded ? named('padding', before, 0) : '',
+    named('dilation', dilations, 1),
     group === 1 ? '' : `, groups=${group}`,
   ];
-  const image = even ? x(node) : padded(node, window, '0.0');
+  const image = isPadded ? x(node) : padded(node, window, '0.0');
   return `torch.nn.grad.conv${rank}d_weight(${image}, ${tuple(kernel)}, ${x(node, 1)}${more.join('')})`;
 }
 
-/** Unequal paddings at both ends are cropped from the result, because torch has one number for both. */
+/**
+ * torch has one number for the paddings of both ends: a result that is padded less at its end is longer there, as far as torch
+ * allows; other unequal paddings are cropped from the result.
+ */
 function transposedConvolution(node: TorchNode): string | null {
   const weight = shapeOf(node, 1);
   const rank = weight.length - 2;
   const given = windowOf({ ...node, attributes: { ...node.attributes, auto_pad: 'NOTSET' } }, weight.slice(2));
   if (!given || rank < 1 || rank > 3) return null;
   const window = { ...given, ...paddingOfResult(node, given) };
-  if ([...window.before, ...window.after].some((amount) => amount < 0)) return null;
-  const even = isEven(window);
+  const { strides, dilations, before, after } = window;
+  if ([...before, ...after].some((amount) => amount < 0)) return null;
+  const own = integersIn(node, 'output_padding') ?? before.map(() => 0);
+  const longer = own.map((amount, axis) => amount + (before[axis] ?? 0) - (after[axis] ?? 0));
+  const isAllowed = (amount: number, axis: number) =>
+    amount >= (own[axis] ?? 0) && amount < Math.max(strides[axis] ?? 1, dilations[axis] ?? 1);
+  const isWhole = isEven(window) || longer.every(isAllowed);
   const more = [
-    named('stride', window.strides, 1),
-    even ? named('padding', window.before, 0) : '',
-    named('output_padding', integersIn(node, 'output_padding') ?? window.before.map(() => 0), 0),
+    named('stride', strides, 1),
+    isWhole ? named('padding', before, 0) : '',
+    named('output_padding', isWhole ? longer : own, 0),
     numberIn(node, 'group', 1) === 1 ? '' : `, groups=${numberIn(node, 'group', 1)}`,
-    named('dilation', window.dilations, 1),
+    named('dilation', dilations, 1),
   ];
   const bias = has(node, 2) ? `, ${x(node, 2)}` : '';
   const text = `F.conv_transpose${rank}d(${x(node)}, ${x(node, 1)}${bias}${more.join('')})`;
-  const cut = window.before.map((amount, axis) => [-amount, -(window.after[axis] ?? 0)]).reverse();
-  return even ? text : `F.pad(${text}, ${tuple(cut.flat().map((amount) => amount || 0))})`;
+  const cut = before.map((amount, axis) => [-amount, -(after[axis] ?? 0)]).reverse();
+  return isWhole ? text : `F.pad(${text}, ${tuple(cut.flat().map((amount) => amount || 0))})`;
 }
 
 /** For a transposed convolution with a given result size: the padding that removes the other positions at both ends. */
