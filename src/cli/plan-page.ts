@@ -8,6 +8,7 @@ import { comparedRows, settingsOf } from './compared-report.js';
 import { summaryLines } from './compile-report.js';
 import { degreesText } from './degrees.js';
 import type { Output } from './output.js';
+import { partText } from './part-text.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { reasonText } from './reason-text.js';
 import { numberColumns, textColumns } from './table.js';
@@ -171,6 +172,7 @@ export function overTimeSection(stages: readonly StageOverTime[]): PageSection {
 export function partsSection(parts: Readonly<Record<string, number>>): PageSection {
   const sorted = Object.entries(parts)
     .filter(([, seconds]) => seconds > 0)
+    .map(([part, seconds]) => [partText(part), seconds] as const)
     .sort((a, b) => b[1] - a[1]);
   return {
     heading: 'Time by part',

@@ -2,12 +2,12 @@
 import type { Alternative, AxisChain, ExplainedStrategy, OperatorReason, TensorExplanation } from '../api/index.js';
 import { secondsText } from './quantity.js';
 
-export function strategyText({ axes, pieces, carried: partialOperands, owed: reduction }: ExplainedStrategy): string {
+export function strategyText({ axes, pieces, partial, reduction }: ExplainedStrategy): string {
   const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);
   const parts = [
     placed.length === 0 ? 'replicated' : placed.join(', '),
     ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
-    ...(partialOperands.length > 0 ? [`partial operands over ${partialOperands.join(',')}`] : []),
+    ...(partial.length > 0 ? [`partial operands over ${partial.join(',')}`] : []),
     ...(reduction === 'none' ? [] : [reduction]),
   ];
   return parts.join('; ');
