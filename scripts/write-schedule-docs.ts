@@ -218,7 +218,7 @@ with it wherever stages are alike and results travel in no time. A search gives 
 waiting that zero-bubble has, and simulates the best.
 
 \`npm run bench:emulated\` compiles a layer per part and runs it on emulated ranks, \
-which wait as long as each phase is said to take. Seconds
+which wait for the predicted time of each phase. Seconds
 are those of the ranks' own clocks: each step begins at zero, and messages carry the moment at which they leave, so a busy machine
 changes no figure. Share of a step in which a rank has nothing to do, on emulated ranks (the formula):
 

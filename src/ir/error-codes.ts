@@ -107,7 +107,7 @@ export const ERROR_CODES = {
     'loop-too-long': ['input', "the model's loops would have more than 20,000 nodes when unrolled",
       'export fewer iterations, or an operator such as LSTM'],
     'empty-optional': ['input', 'an optional that has no value is read'],
-    'recursive-function': ['input', 'a model-local function calls itself', 'the message gives the circle'],
+    'recursive-function': ['input', 'a model-local function calls itself', 'the message gives the cycle'],
     'functions-too-deep': ['input', 'functions call each other more than 256 deep', 'export fewer levels of functions'],
     'nested-too-deep': ['input', 'subgraphs in subgraphs more than about 30 deep: more than protobuf reads',
       'export fewer nested If and Loop'],

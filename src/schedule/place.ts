@@ -17,7 +17,7 @@ export interface Passing<Work> {
 }
 
 /** Something that happens: an action on its stage, or a transfer on two of them. */
-export type Placed<Work, Transfer> =
+export type PlacedEvent<Work, Transfer> =
   | { readonly kind: 'action'; readonly stage: number; readonly action: Work }
   | { readonly kind: 'transfer'; readonly from: number; readonly to: number; readonly transfer: Transfer };
 
@@ -30,7 +30,7 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
   actions: readonly (readonly Work[])[],
   transfers: readonly Transfer[],
   seconds: (action: Work) => number,
-): readonly Placed<Work, Transfer>[] {
+): readonly PlacedEvent<Work, Transfer>[] {
   const makers = new Map<Work, Work[]>();
   for (const { from, reader } of transfers) {
     if (reader === undefined) continue;
@@ -42,7 +42,7 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
   const ends = new Map<Work, number>();
   const spans: ActionSpan[][] = actions.map(() => []);
   const starts = new Map<Work, number>();
-  const events: { readonly at: number; readonly placed: Placed<Work, Transfer> }[] = [];
+  const events: { readonly at: number; readonly placed: PlacedEvent<Work, Transfer> }[] = [];
   const next = actions.map(() => 0);
   const free = actions.map(() => 0);
   const waiting = new Map<Work, number[]>();
@@ -111,7 +111,7 @@ function freeFrom(spans: readonly ActionSpan[], at: number): number {
 }
 
 /** A schedule in linear order, each result going to the action that needs it; by unit times. */
-export function placeSchedule(schedule: Schedule): readonly Placed<Action, Passing<Action>>[] {
+export function placeSchedule(schedule: Schedule): readonly PlacedEvent<Action, Passing<Action>>[] {
   const numbers = actionNumbers(schedule);
   const all = schedule.actions.flat();
   const actions = new Map(all.map((action) => [numbers.of(action), action]));
@@ -125,10 +125,10 @@ export function placeSchedule(schedule: Schedule): readonly Placed<Action, Passi
 
 /** The share of a linear order that each stage runs. */
 export function byStage<Work, Transfer>(
-  order: readonly Placed<Work, Transfer>[],
+  order: readonly PlacedEvent<Work, Transfer>[],
   stages: number,
-): readonly (readonly Placed<Work, Transfer>[])[] {
-  const lists: Placed<Work, Transfer>[][] = Array.from({ length: stages }, () => []);
+): readonly (readonly PlacedEvent<Work, Transfer>[])[] {
+  const lists: PlacedEvent<Work, Transfer>[][] = Array.from({ length: stages }, () => []);
   for (const placed of order) {
     const ends = placed.kind === 'action' ? [placed.stage] : [placed.from, placed.to];
     for (const stage of ends) lists[stage]?.push(placed);
@@ -141,7 +141,7 @@ export function byStage<Work, Transfer>(
  * the first of them is there until it has ended.
  */
 export function rendezvousSeconds<Work, Transfer>(
-  order: readonly Placed<Work, Transfer>[],
+  order: readonly PlacedEvent<Work, Transfer>[],
   seconds: (action: Work) => number,
   transferSeconds: (transfer: Transfer) => number = () => 0,
 ): number {

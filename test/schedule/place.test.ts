@@ -10,7 +10,7 @@ import { placeOfPart } from '../../src/schedule/parts.js';
 import {
   byStage,
   type Passing,
-  type Placed,
+  type PlacedEvent,
   placeSchedule,
   placeTransfers,
   rendezvousSeconds,
@@ -28,7 +28,7 @@ function nameOf({ stage, chunk, microBatch, phase }: Action): string {
 
 /** The transfers of each stage, each by a name of its own. */
 function exchanges(
-  lists: readonly (readonly Placed<Action, Passing<Action>>[])[],
+  lists: readonly (readonly PlacedEvent<Action, Passing<Action>>[])[],
 ): readonly (readonly TransferEnd[])[] {
   const names = new Map<Passing<Action>, string>();
   return lists.map((list, stage) =>
