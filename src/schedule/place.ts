@@ -4,8 +4,6 @@
  * order, both ends of a transfer at their place in it. So the stages finish even if every transfer is a rendezvous without a
  * buffer: the events can happen one at a time in this order, and none waits for a later one.
  */
-import { actionNumbers, consumerOf } from './dependencies.js';
-import { type Action, type Schedule, UNIT_SECONDS } from './schedule.js';
 
 /** A result of one action for another stage. */
 export interface Passing<Work> {
@@ -110,19 +108,6 @@ function freeFrom(spans: readonly ActionSpan[], at: number): number {
   return Math.max(at, spans[low - 1]?.end ?? at);
 }
 
-/** A schedule in linear order, each result going to the action that needs it; by unit times. */
-export function placeSchedule(schedule: Schedule): readonly PlacedEvent<Action, Passing<Action>>[] {
-  const numbers = actionNumbers(schedule);
-  const all = schedule.actions.flat();
-  const actions = new Map(all.map((action) => [numbers.of(action), action]));
-  const transfers = all.flatMap((from): readonly Passing<Action>[] => {
-    const consumer = consumerOf(from, schedule);
-    if (!consumer || consumer.stage === from.stage) return [];
-    return [{ from, stage: consumer.stage, reader: actions.get(numbers.of(consumer)) as Action }];
-  });
-  return placeTransfers(schedule.actions, transfers, ({ phase }) => UNIT_SECONDS[phase]);
-}
-
 /** The share of a linear order that each stage runs. */
 export function byStage<Work, Transfer>(
   order: readonly PlacedEvent<Work, Transfer>[],
@@ -134,26 +119,4 @@ export function byStage<Work, Transfer>(
     for (const stage of ends) lists[stage]?.push(placed);
   }
   return lists;
-}
-
-/**
- * Seconds that a linear order takes where every transfer is a rendezvous: both its stages compute nothing from the time that
- * the first of them is there until it has ended.
- */
-export function rendezvousSeconds<Work, Transfer>(
-  order: readonly PlacedEvent<Work, Transfer>[],
-  seconds: (action: Work) => number,
-  transferSeconds: (transfer: Transfer) => number = () => 0,
-): number {
-  const clocks: number[] = [];
-  const at = (stage: number) => clocks[stage] ?? 0;
-  for (const placed of order) {
-    if (placed.kind === 'action') clocks[placed.stage] = at(placed.stage) + seconds(placed.action);
-    else {
-      const end = Math.max(at(placed.from), at(placed.to)) + transferSeconds(placed.transfer);
-      clocks[placed.from] = end;
-      clocks[placed.to] = end;
-    }
-  }
-  return clocks.reduce((most, clock) => Math.max(most, clock ?? 0), 0);
 }

@@ -44,7 +44,10 @@ export interface MachineProfile {
 const positive = { type: 'number', ...QUANTITY_RANGE };
 const text = { type: 'string' };
 
-/** The part of a profile that is read; `measured` and `errors` are for people. The cluster's form is checked as that of other files. */
+/**
+ * The part of a profile that is read; `measured` and `errors` are for people. The cluster's form is checked as that of other
+ * files.
+ */
 const profileCheck = schemaCheck<MachineProfile>(
   {
     type: 'object',
