@@ -64,7 +64,7 @@ function writtenAlone(form: StrategyForm, file: string): AutoparError {
   return new AutoparError(
     'unknown-format',
     'input',
-    `the file holds ${isPins ? 'annotations' : `a configuration of ${form}`}, and is no strategy checkpoint`,
+    `the file holds ${isPins ? 'annotations' : `a configuration of ${form}`}, not a strategy checkpoint`,
     { file },
     isPins ? 'compile takes it as it is: --annotations FILE' : 'give the plan that it was written from',
   );
