@@ -73,8 +73,8 @@ function missedSection(): string {
   return `## Shardings that rules do not offer
 
 The validator (\`test/validator/\`) cuts the operands of every sample in two along every choice of dimensions and looks whether
-the results are the halves side by side, or their sum. Shardings beyond the rules that it finds, as the dimension cut per operand and
-that of the results:
+the results are the halves side by side, or their sum. Shardings beyond the rules that it finds, as the dimension cut per
+operand and that of the results:
 
 | operator | sharding | why it is not offered |
 |---|---|---|
