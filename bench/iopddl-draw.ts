@@ -7,8 +7,8 @@ import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { AutoparError } from '../src/ir/error.js';
-import { type ContestInstance, readInstance } from '../src/solver/contest.js';
 import { CHANGES, FROM_SCRATCH } from './contest/draw.js';
+import { type ContestInstance, readInstance } from './contest/instance.js';
 
 try {
   main(process.argv.slice(2));

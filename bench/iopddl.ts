@@ -10,11 +10,11 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { AutoparError } from '../src/ir/error.js';
-import { hasTooDear, problemOf, readInstance } from '../src/solver/contest.js';
 import { Deadline } from '../src/solver/deadline.js';
 import { NoAssignment } from '../src/solver/problem.js';
 import { solve } from '../src/solver/solve.js';
 import { evaluate } from './contest/evaluate.js';
+import { hasTooDear, problemOf, readInstance } from './contest/instance.js';
 
 /** Costs of the best published solutions, by instance, for the comparison in the table's last column. */
 const BEST_KNOWN: Readonly<Record<string, number>> = {

@@ -62,7 +62,7 @@ export function columnFaults(imports: readonly Import[], rules: readonly FolderR
 export function cycles(imports: readonly Import[]): readonly string[] {
   const graph = new Graph();
   for (const { from, to } of imports) graph.setEdge(from, to);
-  return alg.findCycles(graph).map((files) => `circle: ${files.join(' → ')}`);
+  return alg.findCycles(graph).map((files) => `cycle: ${files.join(' → ')}`);
 }
 
 /** The types and classes that a TypeScript source defines for itself or for others. */

@@ -38,7 +38,7 @@ Written by \`npm run docs:operators\` from the registry (\`src/ir/ops/\`) and fr
 (\`test/ir/ops/\`); a test checks that it is current. [How to add one](../contributing.md).
 
 An operator of this list can be sharded along every dimension that its rule does not keep whole. Any other operator is
-run whole on every rank, with a note in the report; no operator stops a compile.
+run replicated, with a note in the report; no operator stops a compile.
 
 - *rule*: that of one sample; attributes and shapes may make it another. Factors that stand on several tensors are sharded
   together. \`+\` contracted, results are partial sums (\`+max\`, \`+min\`) · \`+mask\` looked up, indices outside a shard
@@ -73,8 +73,8 @@ function missedSection(): string {
   return `## Shardings that rules do not offer
 
 The validator (\`test/validator/\`) cuts the operands of every sample in two along every choice of dimensions and looks whether
-the results are the halves side by side, or their sum. What it finds beyond the rules, as dimension cut per operand and what
-becomes of the results:
+the results are the halves side by side, or their sum. Shardings beyond the rules that it finds, as the dimension cut per
+operand and that of the results:
 
 | operator | sharding | why it is not offered |
 |---|---|---|

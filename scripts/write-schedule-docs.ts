@@ -4,12 +4,12 @@
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { inFlight } from '../src/schedule/check.js';
 import { drawSchedule } from '../src/schedule/draw.js';
+import { inFlight } from '../src/schedule/in-flight.js';
 import { makeSchedule } from '../src/schedule/make-schedule.js';
-import { placeSchedule, rendezvousSeconds } from '../src/schedule/place.js';
 import { type Schedule, type ScheduleKind, UNIT_SECONDS } from '../src/schedule/schedule.js';
 import { type Durations, simulate } from '../src/schedule/simulate.js';
+import { placeSchedule, rendezvousSeconds } from './linear-order.js';
 
 /** Path of the page, from the repository root. */
 export const SCHEDULE_DOCS = 'docs/reference/schedules.md';
@@ -209,8 +209,9 @@ It is not executed: what a program computes is what the model computes, and zero
 
 const CHECKS = `## Checks and simulation
 
-\`src/schedule/check.ts\` finds, for any schedule, actions that are absent, doubled or out of order, stages that wait for one
-another in a cycle, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
+\`test/schedule/schedule-problems.ts\` finds, for any schedule, actions that are absent, doubled or out of order, and stages that
+wait for one another in a cycle; \`src/schedule/in-flight.ts\` says how much each stage holds, and
+\`src/schedule/simulate.ts\` when each action
 starts and ends, given how long each stage, chunk and phase takes and how long results travel: stages may differ, and it takes
 less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. \
 The formulas above (\`src/schedule/closed-form.ts\`) agree
@@ -218,7 +219,7 @@ with it wherever stages are alike and results travel in no time. A search gives 
 waiting that zero-bubble has, and simulates the best.
 
 \`npm run bench:emulated\` compiles a layer per part and runs it on emulated ranks, \
-which wait as long as each phase is said to take. Seconds
+which wait for the predicted time of each phase. Seconds
 are those of the ranks' own clocks: each step begins at zero, and messages carry the moment at which they leave, so a busy machine
 changes no figure. Share of a step in which a rank has nothing to do, on emulated ranks (the formula):
 

@@ -91,7 +91,7 @@ export function sequenceDocs({ errors, bytes, prices }: Measured): string {
     ),
     '',
     'Ulysses has whole rows of its own heads, a ring its rows of all heads, and two chunks of keys and values at most.',
-    'Gathered keys and values, and operands of products over tp, are whole on every rank.',
+    'Gathered keys and values, and operands of matmuls over tp, are replicated.',
     '',
     '## Prices',
     '',

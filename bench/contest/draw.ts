@@ -6,8 +6,8 @@
  * the contest: near 1 there may be no solution. Drawn instances have one.
  */
 
-import { type ContestInstance, FORBIDDEN } from '../../src/solver/contest.js';
 import { type Generator, generator } from '../../src/solver/generator.js';
+import { type ContestInstance, FORBIDDEN } from './instance.js';
 
 /** An instance under construction; `limit` is set at the end. */
 interface Draft {

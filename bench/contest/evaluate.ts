@@ -2,8 +2,8 @@
  * @file Cost and peak bytes of a solution of a contest instance, computed from the instance's numbers alone. The code shares
  * nothing with the solver, sums in BigInt, and counts the bytes at every time.
  */
-import type { ContestInstance } from '../../src/solver/contest.js';
-import { FORBIDDEN } from '../../src/solver/contest.js';
+import type { ContestInstance } from './instance.js';
+import { FORBIDDEN } from './instance.js';
 
 export interface Evaluation {
   readonly cost: bigint;

@@ -40,7 +40,7 @@ export function javascriptDocs(): string {
   });
   return `# JavaScript interface
 
-What \`import … from 'autopar'\` offers. Written by \`npm run docs:reference\` from the declarations of \`src/api/index.ts\`;
+The interface of \`import … from 'autopar'\`. Written by \`npm run docs:reference\` from the declarations of \`src/api/index.ts\`;
 [getting started](../getting-started.md#from-javascript) has examples. Errors that a user can correct are \`AutoparError\` with a
 [code](errors.md).
 

@@ -118,7 +118,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
       tests: ['test/api/techniques.test.ts'],
     },
     {
-      does: '`model_parallel` that does not divide a size is no dead end: the size is padded',
+      does: '`model_parallel` that does not divide a size: the size is padded',
       commands: ['autopar compile MODEL --tp 3'],
       tests: ['test/api/techniques.test.ts'],
     },

@@ -18,7 +18,7 @@ import type { WrittenModel } from './models/write-model.js';
 import { emit } from './output/emit.js';
 import { checkTarget, defaultFolder, readSource } from './output/folder.js';
 import { choosePlan } from './planning/choose-plan.js';
-import type { ComparedPlan, Formed } from './planning/compared-plans.js';
+import type { ComparedPlan, PreparedModel } from './planning/compared-plans.js';
 import { comparisonOf, type PlanComparison } from './planning/comparison.js';
 import { unsearchedDimensions } from './planning/left-out.js';
 import { onPart } from './planning/objective.js';
@@ -54,7 +54,7 @@ export interface CompileResult extends PlanSummary, WrittenModel {
   readonly searched: StepSearch | null;
   /** Dimensions of the search, by the names of their options, that were not searched. */
   readonly leftOut: readonly string[];
-  /** Parts of the cluster that were compared, smallest first; null if the plan is for the whole cluster. */
+  /** Device subsets that were compared, smallest first; null if the plan is for the whole cluster. */
   readonly sizes: readonly ClusterSize[] | null;
   readonly programWritten: boolean;
   /** The reason why there is no program, in a sentence. */
@@ -206,7 +206,7 @@ async function formed(
   training: Training | undefined,
   at: (batch: number) => Promise<ImportedModel>,
   config: ConfigOptions | undefined,
-): Promise<Formed> {
+): Promise<PreparedModel> {
   if (!training) {
     const isLow = (options.precision ?? 'fp32') !== 'fp32';
     const lowered = isLow ? loweredPrecision(options.precision, await isLocal(options.cluster)) : undefined;

@@ -17,6 +17,11 @@ import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { orderNodes } from '../ir/passes/order.js';
 import { withoutUndefined } from '../ir/without-undefined.js';
 import { lettersOf, stageUnits } from '../search/pipeline/units.js';
+import { importAssuming, type OpenDimension } from './models/assumed-dimensions.js';
+import type { ImportOptions } from './models/import.js';
+import { type ModelChoice, modelOf } from './models/model-choice.js';
+import { importedFor } from './models/training-form.js';
+import type { WriteModelOptions, WrittenModel } from './models/write-model.js';
 import {
   type BlockRow,
   blockRows,
@@ -27,13 +32,8 @@ import {
   type ReplicatedRow,
   replicatedRows,
   workOf,
-} from './inspect-operators.js';
-import { inspectTraining, type TrainingInspection } from './inspect-training.js';
-import { importAssuming, type OpenDimension } from './models/assumed-dimensions.js';
-import type { ImportOptions } from './models/import.js';
-import { type ModelChoice, modelOf } from './models/model-choice.js';
-import { importedFor } from './models/training-form.js';
-import type { WriteModelOptions, WrittenModel } from './models/write-model.js';
+} from './reports/inspect-operators.js';
+import { inspectTraining, type TrainingInspection } from './reports/inspect-training.js';
 import type { Training } from './requests/training-request.js';
 
 export interface InspectOptions extends ImportOptions, ParameterOptions, ModelChoice, WriteModelOptions {

@@ -12,7 +12,7 @@ import {
   thisMachine,
   writeProfile,
 } from './profile/profile-file.js';
-import { type Planned, sweep } from './profile/sweep.js';
+import { type PlannedMeasurement, sweep } from './profile/sweep.js';
 
 export type { MachineProfile } from './profile/profile-file.js';
 
@@ -22,9 +22,13 @@ export interface ProfileOptions {
   /** Measure for about ten seconds instead of two minutes. */
   readonly quick?: boolean;
   readonly signal?: AbortSignal;
-  readonly onProgress?: (progress: { readonly done: number; readonly of: number; readonly next: Planned }) => void;
+  readonly onProgress?: (progress: {
+    readonly done: number;
+    readonly of: number;
+    readonly next: PlannedMeasurement;
+  }) => void;
   /** Replaces the measurement on this machine in tests; returns seconds. */
-  readonly measure?: (planned: Planned) => Promise<number>;
+  readonly measure?: (planned: PlannedMeasurement) => Promise<number>;
 }
 
 /** Measures, fits and writes. @throws AutoparError `interrupted`, `rank-failed`, or (exit cannotWrite) for the file */
@@ -34,7 +38,8 @@ export async function profile(
   const machine = thisMachine();
   const { quick = false, output: file = defaultProfileFile() } = options;
   const timed =
-    options.measure ?? (({ subject, ranks, timing }: Planned) => measure(subject, ranks, timing, options.signal));
+    options.measure ??
+    (({ subject, ranks, timing }: PlannedMeasurement) => measure(subject, ranks, timing, options.signal));
   await makePlace(file);
   const planned = sweep(machine.cores, quick);
   const measured: Measurement[] = [];

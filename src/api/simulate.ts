@@ -401,7 +401,7 @@ function withStages(configuration: StepConfiguration, work: ModelWork, layout: s
   const parts = degrees.pp * virtualStages;
   const units = unitsOfLayers(layerOrder(work));
   const sizes = readStageLayout(ofLayers(layout), units, parts);
-  // What is before the layers and behind them is on the first part and the last.
+  // The operators before the layers and behind them are on the first part and the last.
   return { ...configuration, stageLayers: sizes.map((size, part) => size - endsOn(part, parts)) };
 }
 
@@ -411,7 +411,7 @@ function ofLayers(layout: string): string {
   return `${/^\s*E/.test(layers) ? '' : 'E '}${layers}${/H\s*$/.test(layers) ? '' : ' H'}`;
 }
 
-/** Of what is before the layers and behind them, how much is on a part. */
+/** The share of the operators before the layers and behind them that a part has. */
 function endsOn(part: number, parts: number): number {
   return Number(part === 0) + Number(part === parts - 1);
 }

@@ -71,7 +71,7 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
 }
 
 /** The same for a program whose model is already imported; `directory` holds the program. */
-export async function verifyCompiled(options: VerifyOptions, compiled: Compiled): Promise<VerifyResult> {
+export async function verifyCompiled(options: VerifyOptions, compiled: CompiledFolder): Promise<VerifyResult> {
   const progress = options.onProgress ?? (() => undefined);
   const { imported, file, constants, program } = compiled;
   const inputs = options.inputs
@@ -130,7 +130,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
 /** Compares two steps of a training program with two steps of the unsharded training graph. */
 async function verifyTraining(
   options: VerifyOptions,
-  { imported: whole, planned, program }: Compiled,
+  { imported: whole, planned, program }: CompiledFolder,
   inputs: Arrays,
   tensors: readonly string[],
 ): Promise<VerifyResult> {
@@ -161,7 +161,7 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
 }
 
 /** A compiled folder with its model, checked against each other. */
-export interface Compiled {
+export interface CompiledFolder {
   /** The model with the global batch. */
   readonly imported: ImportedModel;
   /** The model as it was planned: of one micro-batch if a step has several; for a pipeline, the graph that is cut into stages. */
@@ -190,7 +190,7 @@ interface OpenOptions {
 export async function openCompiled(
   directory: string,
   { model, signal, withValues = true, parts }: OpenOptions = {},
-): Promise<Compiled> {
+): Promise<CompiledFolder> {
   const { source, plan, program } = parts ?? (await readRunnable(directory, model));
   const found = await compiledModel(directory, source, plan, model);
   const { file, constants } = found;

@@ -5,7 +5,7 @@ import { bytesText, portionText, secondsText } from './quantity.js';
 import { numberColumns, tableLines, textColumns } from './table.js';
 
 /** A change of the cluster with the plan that is best then; null where nothing fits. */
-export interface Changed {
+export interface ChangedCluster {
   readonly change: string;
   readonly best: { readonly seconds: number; readonly bytes: number; readonly texts: readonly string[] } | null;
   /** Its seconds over those of the current plan. */
@@ -13,7 +13,7 @@ export interface Changed {
 }
 
 /** @param titles of the columns for each plan beside its seconds and memory */
-export function sensitivityTable(titles: readonly string[], changes: readonly Changed[]): readonly string[] {
+export function sensitivityTable(titles: readonly string[], changes: readonly ChangedCluster[]): readonly string[] {
   return tableLines(
     [...textColumns('with'), ...numberColumns('step', 'faster', 'memory'), ...textColumns(...titles)],
     changes.map(({ change, best, ratio }) =>

@@ -18,7 +18,7 @@ export interface ComparedRow {
   readonly estimateSeconds: number | null;
   /** As lowered. */
   readonly stepSeconds: number | null;
-  /** Of the fullest device: as lowered, else as estimated. */
+  /** The fullest device's: as lowered, else as estimated. */
   readonly peakBytes: number | null;
   /** Why it was not taken; null for the one that was. */
   readonly reason: string | null;

@@ -1,5 +1,5 @@
 /**
- * @file The output of `autopar compile`: degrees, predictions, the heaviest operators, communication, the verdict.
+ * @file The output of `autopar compile`: degrees, predictions, the most expensive operators, communication, the verdict.
  */
 
 import type { CompileResult, PlanSummary } from '../api/index.js';
@@ -71,7 +71,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
 
 /** `planLines` for programs. */
 export function planJson(summary: PlanSummary): Readonly<Record<string, unknown>> {
-  const { plan, precision, heldPrecision, stageLayout, recompute, kept, server, heaviest, communication, memory } =
+  const { plan, precision, heldPrecision, stageLayout, recompute, kept, server, mostExpensive, communication, memory } =
     summary;
   const { model, cluster, degrees, schedule, search } = plan;
   return {
@@ -83,7 +83,7 @@ export function planJson(summary: PlanSummary): Readonly<Record<string, unknown>
     search,
     ...(kept ? { zero: kept } : {}),
     ...(server ? { server } : {}),
-    ...{ heaviest, communication, memory },
+    ...{ mostExpensive, heaviest: mostExpensive, communication, memory },
   };
 }
 
@@ -162,7 +162,7 @@ export function summaryLines(result: PlanSummary): readonly string[] {
   ];
 }
 
-/** What is computed in which format on ranks of this machine. */
+/** The formats in which ranks of this machine compute. */
 function heldText(precision: string): string {
   return (
     `${precision} is held in fp32, in which ranks of this machine compute, and rounded at each operator: times and bytes are ` +
@@ -216,14 +216,14 @@ function provenText({ search, predicted }: CompileResult['plan']): string {
 /** Rows of the tables of operators and of collectives. */
 const ROWS = 5;
 
-function mostExpensiveLines({ heaviest }: PlanSummary): readonly string[] {
-  if (heaviest.length === 0) return [];
+function mostExpensiveLines({ mostExpensive }: PlanSummary): readonly string[] {
+  if (mostExpensive.length === 0) return [];
   const columns = [
     ...textColumns('operator', 'type', 'strategy'),
     { title: 'layouts', widest: 96 },
     ...numberColumns('time'),
   ];
-  const rows = heaviest
+  const rows = mostExpensive
     .slice(0, ROWS)
     .map(({ operator, count, op, shown, seconds }) => [
       timesText(operator, count),

@@ -75,7 +75,7 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--plan-only', says: 'write plan.json without a program' },
     {
       flags: '--target <runtime|torch|onnx|mindspore>',
-      says: 'also write torchrun, ONNX or MindSpore files (docs/torch.md, onnx.md, mindspore.md)',
+      says: 'also write torchrun, ONNX or MindSpore files (docs/torch.md, docs/checkpoints.md)',
       parse: choiceAmong(TARGETS),
     },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },

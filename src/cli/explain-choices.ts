@@ -8,7 +8,7 @@ import { degreesText } from './degrees.js';
 import { bytesText, secondsText } from './quantity.js';
 import { numberColumns, tableLines, textColumns } from './table.js';
 
-/** What a question about other degrees may state besides. */
+/** Further settings of a question about other degrees. */
 export interface ExplainChoicesFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;

@@ -19,7 +19,7 @@ import { runExplainSchedule } from './explain-schedule.js';
 import { kindsText, liveTensorLines, serverText, stateText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
-import { differenceText, pinText, strategyText } from './reason-text.js';
+import { differenceText, type InWords, pinText, strategyText } from './reason-text.js';
 import { numberColumns, tableLines, textColumns } from './table.js';
 import { integerParser } from './values.js';
 
@@ -133,13 +133,13 @@ async function runExplain(
     });
     return 'done';
   }
-  const { openExplainable } = await import('../api/index.js');
-  const { explainable, precision, notes } = await openExplainable(directory, flags.model);
+  const { axesInWords, openExplainable } = await import('../api/index.js');
+  const { explainable, plan, precision, notes } = await openExplainable(directory, flags.model);
   for (const note of notes) output.note(`note: ${note}`);
   if (tensor !== undefined) {
     const { explainTensor } = await import('../api/index.js');
     const found = explainTensor(explainable, tensor);
-    for (const line of tensorLines(found)) output.print(line);
+    for (const line of tensorLines(found, (text) => axesInWords(text, plan))) output.print(line);
     output.data({ schema: 'autopar-explain-v1', precision, ...found });
   } else if (mesh) {
     const { explainMesh } = await import('../api/index.js');
@@ -149,7 +149,8 @@ async function runExplain(
   } else {
     const { explainOperator } = await import('../api/index.js');
     const found = explainOperator(explainable, op ?? '');
-    for (const line of operatorLines(found, precision, flags.alternatives ?? SHOWN)) output.print(line);
+    const inWords = (text: string) => axesInWords(text, plan);
+    for (const line of operatorLines(found, precision, flags.alternatives ?? SHOWN, inWords)) output.print(line);
     output.data({ schema: 'autopar-explain-v1', precision, ...found });
   }
   return 'done';
@@ -199,9 +200,9 @@ const ROLE_TEXT: Readonly<Record<Exclude<TensorExplanation['role'], 'computed'>,
   state: 'state of the training',
 };
 
-function tensorLines(found: TensorExplanation): readonly string[] {
+function tensorLines(found: TensorExplanation, inWords: InWords): readonly string[] {
   const { tensor, role, dtype, shape, layouts, maker, views, blocks } = found;
-  const layoutLine = layouts.length === 0 ? 'nothing reads it' : layouts.join(' and ');
+  const layoutLine = layouts.length === 0 ? 'nothing reads it' : inWords(layouts.join(' and '));
   return [
     `${tensor}  ${dtype} [${shape.join(', ')}], ${role === 'computed' ? `made by ${maker}` : ROLE_TEXT[role]}`,
     '',
@@ -210,10 +211,12 @@ function tensorLines(found: TensorExplanation): readonly string[] {
     ...found.transfers.map((sent) => `  sent    ${transferText(sent)}`),
     ...pinLines(found.pins),
     ...section('readers', [
-      ...views.flatMap((view) => [...view.readers.map(({ reader, own }) => `${reader}: ${wayText(own ?? view)}`)]),
-      ...blocks.map(({ reader, layout }) => `${reader}: its shard ${layout}`),
+      ...views.flatMap((view) => [
+        ...view.readers.map(({ reader, own }) => `${reader}: ${inWords(wayText(own ?? view))}`),
+      ]),
+      ...blocks.map(({ reader, layout }) => `${reader}: its shard ${inWords(layout)}`),
     ]),
-    ...chainLines(found.chains),
+    ...chainLines(found.chains, inWords),
   ];
 }
 
@@ -248,17 +251,22 @@ function memoryLines(stage: PeakMemory, limit: number | null, whose: string): re
   ];
 }
 
-function operatorLines(found: OperatorExplanation, precision: string | null, top: number): readonly string[] {
+function operatorLines(
+  found: OperatorExplanation,
+  precision: string | null,
+  top: number,
+  inWords: InWords,
+): readonly string[] {
   const { operator, op, rule, strategy, operands, results, computeSeconds, collectives, redistributions } = found;
   const cost = [
     ['computing', secondsText(computeSeconds)],
-    ...collectives.map(({ kind, axes, seconds }) => [`${kind}(${axes.join(',')})`, secondsText(seconds)]),
-    ...redistributions.map((way) => [`${way.side} ${way.tensor}: ${wayText(way)}`, secondsText(way.seconds)]),
+    ...collectives.map(({ kind, axes, seconds }) => [inWords(`${kind}(${axes.join(',')})`), secondsText(seconds)]),
+    ...redistributions.map((way) => [`${way.side} ${way.tensor}: ${inWords(wayText(way))}`, secondsText(way.seconds)]),
   ];
   const alternatives = found.alternatives
     .slice(0, top)
     .map((other) => [
-      strategyText(other.strategy),
+      strategyText(other.strategy, inWords),
       secondsText(other.seconds),
       secondsText(other.redistributionSeconds),
       differenceText(other),
@@ -268,9 +276,9 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
     `${operator}  ${op}`,
     '',
     `  rule      ${rule}`,
-    `  strategy  ${strategyText(strategy)}`,
+    `  strategy  ${strategyText(strategy, inWords)}`,
     ...placeLines(found.places, '  stage     '),
-    `  layouts   ${operands.map(({ layout }) => layout).join(' · ')} → ${results.map(({ layout }) => layout).join(', ')}`,
+    `  layouts   ${inWords(`${textOf(operands, ' · ')} → ${textOf(results, ', ')}`)}`,
     ...found.transfers.map((sent) => `  sent      ${sent.tensor} ${transferText(sent)}`),
     ...pinLines(found.pins),
     '',
@@ -288,11 +296,15 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
       60,
     ),
     ...(found.alternatives.length > top ? [`  and ${found.alternatives.length - top} more expensive`] : []),
-    ...chainLines(found.chains),
+    ...chainLines(found.chains, inWords),
   ];
 }
 
 const RULED_OUT = { roles: 'roles (--axes free lifts them)', degrees: 'given degrees', pins: 'pins' } as const;
+
+function textOf(sides: readonly { readonly layout: string }[], between: string): string {
+  return sides.map(({ layout }) => layout).join(between);
+}
 
 function wayText({ from, to, steps }: ExplainedResharding): string {
   return steps.length === 0 ? `unchanged, ${from}` : `${from} → ${to} by ${steps.join(', ')}`;
@@ -303,10 +315,10 @@ function pinLines(pins: TensorExplanation['pins']): readonly string[] {
 }
 
 /** Each chain from the place back to the pin, or to the batch. */
-function chainLines(chains: readonly AxisChain[]): readonly string[] {
+function chainLines(chains: readonly AxisChain[], inWords: InWords): readonly string[] {
   return chains.flatMap(({ axes, place, steps }) => [
     '',
-    `${place} is on ${axes.join(',')} because`,
+    `${place} is on ${inWords(axes.join(','))} because`,
     ...steps.map(({ says }) => `  ${says}`),
   ]);
 }

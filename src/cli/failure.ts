@@ -17,7 +17,7 @@ export interface Failure {
 }
 
 /** Facts in the report of an internal error besides the error itself. */
-export interface Circumstances {
+export interface FailureFacts {
   readonly version: string;
   readonly line: readonly string[];
   readonly interrupted: boolean;
@@ -28,7 +28,7 @@ const WRITE_ERRORS: ReadonlySet<string> = new Set(['ENOSPC', 'EROFS', 'EDQUOT', 
 const WRITE_CALLS: ReadonlySet<string> = new Set(['mkdir', 'rename', 'rmdir', 'unlink', 'write', 'ftruncate', 'fsync']);
 
 /** Any thrown value as a failure. Whatever is not an AutoparError is an internal error. */
-export function failureOf(error: unknown, circumstances: Circumstances): Failure {
+export function failureOf(error: unknown, circumstances: FailureFacts): Failure {
   const own = error instanceof AutoparError && error.cause instanceof AutoparError ? error.cause : error;
   const isStopped = own instanceof AutoparError && own.code === 'training-stopped';
   if (!isStopped && (circumstances.interrupted || isAbort(error))) {

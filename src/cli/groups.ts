@@ -115,7 +115,8 @@ async function runGroups(
     ...(stages ? { stages } : {}),
     ...(place ? { rank, place } : {}),
     groups: shown,
-    ...(rank === undefined ? {} : { exchanges: program ?? communication }),
+    // `exchanges` is the older name.
+    ...(rank === undefined ? {} : { communication: program ?? communication, exchanges: program ?? communication }),
   });
   return 'done';
 }

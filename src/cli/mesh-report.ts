@@ -11,7 +11,7 @@ export function meshLines(axes: readonly AxisUse[]): readonly string[] {
   return [...ofStageLines(axes), ...axisTable(axes)];
 }
 
-/** Of which stage's ranks the bytes are, where they are all of one: the stage whose ranks send most. */
+/** The stage whose ranks' bytes these are, where all are of one: the one whose ranks send most. */
 function ofStageLines(axes: readonly AxisUse[]): readonly string[] {
   const stages = new Set(axes.map(({ stage }) => stage));
   const [stage] = stages;

@@ -8,8 +8,9 @@ import { comparedRows, settingsOf } from './compared-report.js';
 import { summaryLines } from './compile-report.js';
 import { degreesText } from './degrees.js';
 import type { Output } from './output.js';
+import { partText } from './part-text.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
-import { reasonText } from './reason-text.js';
+import { type InWords, reasonText } from './reason-text.js';
 import { numberColumns, textColumns } from './table.js';
 
 /** Facts that a command's report states in lines of a name and its value: `  predicted  1.2 ms per step`. */
@@ -38,18 +39,25 @@ export async function reportPlan(
   json: Readonly<Record<string, unknown>>,
   output: Output,
 ): Promise<Readonly<Record<string, unknown>>> {
-  const { writePage } = await import('../api/index.js');
+  const { axesInWords, writePage } = await import('../api/index.js');
+  const inWords = (text: string) => axesInWords(text, summary.plan);
   const details = await summary.details();
   const whole = { ...json, operators: details.operators };
-  await writePage(file, planPage(summary, details, directory, whole));
+  await writePage(file, planPage(summary, details, { directory, inWords }, whole));
   output.print(reportLine(file));
   return whole;
+}
+
+interface PageContext {
+  /** Of the plan. */
+  readonly directory: string;
+  readonly inWords: InWords;
 }
 
 function planPage(
   summary: PlanSummary,
   { spans, memory, operators }: PlanDetails,
-  directory: string,
+  context: PageContext,
   json: unknown,
 ): Page {
   const { plan } = summary;
@@ -70,13 +78,17 @@ function planPage(
       ),
       memorySection(summary),
       ...choicesSections(summary),
-      operatorsSection(operators, plan.predicted.stepSeconds, directory),
+      operatorsSection(operators, plan.predicted.stepSeconds, context),
     ],
     json,
   };
 }
 
-function operatorsSection(operators: PlanDetails['operators'], stepSeconds: number, directory: string): PageSection {
+function operatorsSection(
+  operators: PlanDetails['operators'],
+  stepSeconds: number,
+  { directory, inWords }: PageContext,
+): PageSection {
   return {
     heading: 'Operators',
     says:
@@ -98,7 +110,7 @@ function operatorsSection(operators: PlanDetails['operators'], stepSeconds: numb
         shown.layouts,
         secondsText(seconds),
         shareText(seconds / stepSeconds),
-        why.map((reason) => reasonText(reason, count, explainLine(directory, operator))).join('; others: '),
+        why.map((reason) => reasonText(reason, count, explainLine(directory, operator), inWords)).join('; others: '),
       ]),
     },
   };
@@ -171,6 +183,7 @@ export function overTimeSection(stages: readonly StageOverTime[]): PageSection {
 export function partsSection(parts: Readonly<Record<string, number>>): PageSection {
   const sorted = Object.entries(parts)
     .filter(([, seconds]) => seconds > 0)
+    .map(([part, seconds]) => [partText(part), seconds] as const)
     .sort((a, b) => b[1] - a[1]);
   return {
     heading: 'Time by part',

@@ -10,9 +10,10 @@ import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
 import { reportLine } from './plan-page.js';
 import { bytesText, countText, portionText, secondsText, shareText } from './quantity.js';
+import { RANK_MEMORY, THREADS, TRACE } from './rank-options.js';
 import { runPage } from './run-page.js';
 import { numberColumns, tableLines, textColumns } from './table.js';
-import { byteSize, choiceAmong, integerParser } from './values.js';
+import { choiceAmong, integerParser } from './values.js';
 
 interface RunFlags extends FlagsOf<RunCompiledOptions> {
   readonly outputs?: string;
@@ -40,19 +41,10 @@ export const runCommand: Command<RunFlags> = {
       flags: '--link <bandwidth,latency>',
       says: "emulated links, such as 10GB/s,20us (default: the planned cluster's)",
     },
-    {
-      flags: '--threads-per-rank <n>',
-      says: 'threads of each rank (default: 1)',
-      parse: integerParser(1, 1024),
-    },
-    {
-      flags: '--memory <size>',
-      says: "limit of a rank's device memory, such as 80MB",
-      parse: byteSize,
-    },
-    { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
+    THREADS,
+    ...RANK_MEMORY,
     { flags: '--report <file>', says: "HTML page of the last step's timeline and memory" },
-    { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
+    TRACE,
   ],
   examples: [
     {

@@ -5,31 +5,16 @@ import type { ScheduleKind, Simulation } from '../api/index.js';
 import { devicesText, kindsJson } from './cluster-text.js';
 import { stageLayoutText } from './degrees.js';
 import type { Output } from './output.js';
+import { PART_NAMES, partText } from './part-text.js';
 import { bytesText, countText, flopsText, portionText, secondsText, throughputText } from './quantity.js';
 import { numberColumns, tableLines, textColumns } from './table.js';
 import { writtenModelJson } from './write-model.js';
 
-/** Names of the parts of a step, in the order in which they are shown. */
-const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: string])[] = [
-  ['matmul', 'matmul'],
-  ['attention', 'attention'],
-  ['memory', 'pointwise ops'],
-  ['launch', 'launch overhead'],
-  ['tp', 'communication over tp'],
-  ['sp', 'communication over sp'],
-  ['ep', 'communication over ep'],
-  ['pp', 'communication over pp'],
-  ['dp', 'communication over dp'],
-  ['host', 'transfers to and from the host'],
-  ['bubble', 'pipeline bubble'],
-  ['optimizer', 'optimizer'],
-  ['other', 'framework overhead'],
-];
-
 export function simulationLines(simulation: Simulation, { colors }: Output): readonly string[] {
-  const { configuration, cluster, stepSeconds, parts } = simulation;
+  const { configuration, cluster, stepSeconds } = simulation;
   const { dp, tp, pp, sp, ep } = configuration.degrees;
   const kind = configuration.inference ? 'inference' : 'training';
+  const parts: Readonly<Record<string, number>> = { ...simulation.parts };
   const bytes: Readonly<Record<string, number>> = simulation.bytes;
   const hidden: Readonly<Record<string, number>> = simulation.hidden;
   return [
@@ -46,10 +31,10 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     '',
     ...tableLines(
       [...textColumns('part of the step'), ...numberColumns('time', 'share', 'hidden', 'sent per rank')],
-      PART_NAMES.filter(([part]) => parts[part] > 0 || (hidden[part] ?? 0) > 0).map(([part, says]) => [
-        says,
-        secondsText(parts[part]),
-        portionText(parts[part] / stepSeconds),
+      PART_NAMES.filter((part) => (parts[part] ?? 0) > 0 || (hidden[part] ?? 0) > 0).map((part) => [
+        partText(part),
+        secondsText(parts[part] ?? 0),
+        portionText((parts[part] ?? 0) / stepSeconds),
         hidden[part] ? secondsText(hidden[part]) : '',
         bytes[part] ? bytesText(bytes[part]) : '',
       ]),

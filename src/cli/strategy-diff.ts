@@ -4,6 +4,7 @@
 import type { Compared, ExitKind } from '../api/index.js';
 import type { Command, CommandContext } from './command.js';
 import type { Output } from './output.js';
+import { partText } from './part-text.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { modelOption, modelOptions, type StrategyModelFlags, strategyData } from './strategy-options.js';
 import { numberColumns, tableLines, textColumns } from './table.js';
@@ -94,7 +95,7 @@ function costLines({ cost }: Compared, output: Output): readonly string[] {
   const seconds = Object.entries(cost.parts).map(([part, number]) => [part, number, secondsText] as const);
   const rows = [
     ['step', cost.stepSeconds, secondsText] as const,
-    ...seconds.map(([part, number, text]) => [`  ${part}`, number, text] as const),
+    ...seconds.map(([part, number, text]) => [`  ${partText(part)}`, number, text] as const),
     ...cost.peakBytes.map(
       (number, stage) => [cost.peakBytes.length > 1 ? `memory, stage ${stage}` : 'memory', number, bytesText] as const,
     ),

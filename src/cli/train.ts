@@ -3,13 +3,14 @@
  */
 import type { ExitKind, TrainOptions, TrainReport } from '../api/index.js';
 import { train } from '../api/verbs.js';
-import { AutoparError, COMPUTING_BACKENDS, shellWord, TOKEN_TYPES, usageError } from '../api/words.js';
+import { AutoparError, shellWord, TOKEN_TYPES, usageError } from '../api/words.js';
 import type { Command, CommandContext, FlagsOf } from './command.js';
 import { curveLines } from './curve.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, throughputText } from './quantity.js';
-import { byteSize, choiceAmong, integerParser, repeatedValues } from './values.js';
+import { BACKEND, RANK_MEMORY, THREADS, TRACE } from './rank-options.js';
+import { choiceAmong, integerParser, repeatedValues } from './values.js';
 
 type TrainFlags = FlagsOf<Omit<TrainOptions, 'data'>> & Partial<Pick<TrainOptions, 'data'>>;
 
@@ -74,23 +75,10 @@ export const trainCommand: Command<TrainFlags> = {
       flags: '--resume [dir]',
       says: 'resume the newest checkpoint, also of another plan (default: <dir>)',
     },
-    {
-      flags: '--backend <name>',
-      says: 'backend of the ranks: cpu (default), webgpu or cuda',
-      parse: choiceAmong(COMPUTING_BACKENDS),
-    },
-    {
-      flags: '--threads-per-rank <n>',
-      says: 'threads of each rank (default: 1)',
-      parse: integerParser(1, 1024),
-    },
-    {
-      flags: '--memory <size>',
-      says: "limit of a rank's device memory, such as 80MB",
-      parse: byteSize,
-    },
-    { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
-    { flags: '--trace <file>', says: 'timeline of the last step, for Perfetto or chrome://tracing' },
+    BACKEND,
+    THREADS,
+    ...RANK_MEMORY,
+    TRACE,
   ],
   examples: [
     {

@@ -4,13 +4,13 @@
 
 import type { ExitKind, VerifyOptions, VerifyResult } from '../api/index.js';
 import { verify } from '../api/verbs.js';
-import { COMPUTING_BACKENDS } from '../api/words.js';
 import type { Command, CommandContext, FlagsOf } from './command.js';
 import { substitutesNote } from './devices.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
+import { BACKEND, RANK_MEMORY } from './rank-options.js';
 import { numberColumns, tableLines, textColumns } from './table.js';
-import { byteSize, choiceAmong, integerParser, nonNegative } from './values.js';
+import { integerParser, nonNegative } from './values.js';
 
 type VerifyFlags = FlagsOf<VerifyOptions>;
 
@@ -36,17 +36,8 @@ export const verifyCommand: Command<VerifyFlags> = {
       says: 'absolute tolerance (default: 1e-4; fp16 2e-2, bf16 5e-2; training by tensor)',
       parse: nonNegative,
     },
-    {
-      flags: '--backend <cpu|webgpu|cuda>',
-      says: 'backend of the ranks (default: cpu)',
-      parse: choiceAmong(COMPUTING_BACKENDS),
-    },
-    {
-      flags: '--memory <size>',
-      says: "limit of a rank's device memory, such as 80MB",
-      parse: byteSize,
-    },
-    { flags: '--offload-dir <dir>', says: "folder for tensors offloaded to disk (default: the system's)" },
+    BACKEND,
+    ...RANK_MEMORY,
   ],
   examples: [
     {

@@ -322,7 +322,7 @@ function sources(
     if (source === undefined) return undefined;
     const isWhole = !graph.weights.has(source) && tensors.get(name)?.varying === undefined;
     if (!isWhole || microBatches === undefined) return isWhole ? source : undefined;
-    // What a micro-batch makes or receives is a part of the model's tensor, which has another shape; so is its input.
+    // A micro-batch makes and receives parts of the model's tensor, which has another shape; so does its input.
     const isPart = lifetimeOf(name) === 'micro' || microBatches.cut.has(source) || source === microBatches.index;
     return isPart ? undefined : source;
   };

@@ -5,10 +5,10 @@ import type { Cluster } from './cluster.js';
 import type { DeviceSpec } from './device.js';
 
 /** The rate that is multiplied: arithmetic of every format, or the rate of memory. */
-export type Faster = 'compute' | 'memory';
+export type RaisedRate = 'compute' | 'memory';
 
 /** The cluster with one rate of its devices `factor` times as high; links stay. */
-export function fasterDevices(cluster: Cluster, which: Faster, factor: number): Cluster {
+export function fasterDevices(cluster: Cluster, which: RaisedRate, factor: number): Cluster {
   return withDevices(cluster, (device) =>
     which === 'memory'
       ? { ...device, memoryBandwidth: factor * device.memoryBandwidth }

@@ -38,13 +38,13 @@ export interface FittedProfile {
   readonly cluster: ClusterDescription;
   /** How much faster a rank is that has the machine to itself: cores may share arithmetic units, and share memory. */
   readonly alone: { readonly compute: number; readonly memory: number };
-  readonly crowded: Crowded;
+  readonly crowded: CrowdedRanks;
   /** Mean relative error of the fitted forms on the measurements. */
   readonly errors: { readonly matmul: number; readonly memory: number; readonly collectives: number };
 }
 
 /** Figures for ranks that outnumber the cores and take turns on them, as measured at so many ranks. */
-export interface Crowded {
+export interface CrowdedRanks {
   readonly ranks: number;
   /** Measured share of the speed that a rank's share of the cores should give it, in matmuls and where memory counts. */
   readonly speed: number;
@@ -258,7 +258,7 @@ function exchanges(measured: readonly MeasuredCollective[]) {
     const seconds = perByte[index] ?? 0;
     return seconds > 0 ? [[kind, 1 / seconds] as const] : [];
   });
-  return { launch, latency, busBandwidth: Object.fromEntries(busBandwidth) as Crowded['busBandwidth'], error };
+  return { launch, latency, busBandwidth: Object.fromEntries(busBandwidth) as CrowdedRanks['busBandwidth'], error };
 }
 
 /** Kinds that were not measured on crowded ranks lose as much as those that were. */
@@ -275,7 +275,7 @@ function crowding(
   busy: number,
   segment: number,
   usual: ReturnType<typeof exchanges>,
-): Crowded {
+): CrowdedRanks {
   const ranks = Math.max(...measuredMatmuls.map((product) => product.ranks));
   const turns = ranks / busy;
   const { launch, latency, busBandwidth } = exchanges(exchanged.filter((one) => one.ranks === ranks));

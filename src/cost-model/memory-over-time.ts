@@ -147,7 +147,7 @@ function curveOf(
 /** Points of a curve: a picture shows no more. */
 const MOST_POINTS = 1000;
 
-/** Of several neighbours in time only the fullest is left. */
+/** Among neighbours in time only the fullest is left. */
 function thinned(points: MemoryOverTime): MemoryOverTime {
   if (points.length <= MOST_POINTS) return points;
   const end = points.at(-1)?.[0] ?? 0;

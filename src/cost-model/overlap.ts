@@ -85,8 +85,8 @@ class Lines {
   }
 
   /** Runs a list. Returns the exposed time of each collective that may be hidden. */
-  run({ instructions, hides }: InstructionsOfList, isLast: boolean): readonly Waited[] {
-    const waits: Waited[] = [];
+  run({ instructions, hides }: InstructionsOfList, isLast: boolean): readonly WaitedNode[] {
+    const waits: WaitedNode[] = [];
     const mayHide = (node: CommunicationNode) => hides || node.bucket !== undefined;
     for (const instruction of instructions) {
       if (instruction.kind === 'segment') for (const node of instruction.nodes) this.now += this.price(node);
@@ -108,7 +108,7 @@ class Lines {
   }
 }
 
-interface Waited {
+interface WaitedNode {
   readonly node: CommunicationNode;
   readonly waited: number;
 }

@@ -1,6 +1,6 @@
 /**
  * @file Time of a phase beyond its kernels and collectives, and of a step beyond its phases: the host's launches, the overlap of
- * communication with compute, and work outside the model. One price for lowered plans and for training steps.
+ * communication with compute, and framework overhead. One price for lowered plans and for training steps.
  */
 import { STEP_CONSTANTS, type StepConstants } from './step/constants.js';
 
@@ -30,7 +30,7 @@ export function passesBeside(chunks: number, stages: number, microBatches: numbe
 /** The first message has nothing to run beside, or the last. */
 const LEAST_EXPOSED = 0.05;
 
-/** Seconds of a step outside the model: data, scalars read back, logging; and waiting for the slowest of many nodes. */
+/** Seconds of framework overhead in a step: data, scalars read back, logging; and waiting for the slowest of many nodes. */
 export function outsideSeconds(
   inside: number,
   step: { readonly trains: boolean; readonly nodes: number },

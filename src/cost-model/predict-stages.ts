@@ -18,7 +18,7 @@ import {
   type ShardedGraph,
   type StageTransfer,
 } from '../partition/sharded-graph.js';
-import { inFlight } from '../schedule/check.js';
+import { inFlight } from '../schedule/in-flight.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { type Durations, simulate, type Timeline } from '../schedule/simulate.js';
 import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';

@@ -35,7 +35,7 @@ export type OutsidePrediction = {
 
 /**
  * Prices a sharded graph. `stepSeconds` is the sum of `parts`: `priceNode` over its nodes, less the time hidden behind compute,
- * and time around the nodes, which the search leaves out: launches and work outside the model, or for ranks of this machine the
+ * and time around the nodes, which the search leaves out: launches and framework overhead, or for ranks of this machine the
  * runtime's own work (`runtimeSeconds`).
  * @param unshardedFlops work of the unsharded graph; left out: that of all ranks together
  */
@@ -90,11 +90,11 @@ export function predict(
   };
 }
 
-/** Parts of a step that no node has: time that the host's launches add, and time outside the model. */
+/** Parts of a step that no node has: time that the host's launches add, and framework overhead. */
 export const LAUNCHES = 'launches';
 export const OUTSIDE = 'outside the model';
 
-/** Nanoseconds of a step outside the model; 0 for ranks of this machine, whose runtime's price includes them. */
+/** Nanoseconds of framework overhead in a step; 0 for ranks of this machine, whose runtime's price includes them. */
 export function outsideNanoseconds(inside: number, graph: ShardedGraph, cluster: Cluster, ranks: number): number {
   if (cluster.local) return 0;
   return Math.round(1e9 * outsideSeconds(inside / 1e9, { trains: trains(graph), nodes: ranks / cluster.perNode }));

@@ -6,14 +6,14 @@ import type { Node } from './graph.js';
 /** Tensors that a node reads or makes; null for those that are not there. */
 export type TensorNames = readonly (string | null)[];
 
-/** What a node of a graph reads and makes. */
-interface Ends {
+/** The tensors that a node of a graph reads and makes. */
+interface NodeTensors {
   readonly inputs: TensorNames;
   readonly outputs: TensorNames;
 }
 
 /** The nodes of a list in topological order that lead to `ends`, in the same order. */
-export function needed<N extends Ends>(nodes: readonly N[], ends: Iterable<string>): readonly N[];
+export function needed<N extends NodeTensors>(nodes: readonly N[], ends: Iterable<string>): readonly N[];
 export function needed<N>(
   nodes: readonly N[],
   ends: Iterable<string>,
@@ -23,8 +23,8 @@ export function needed<N>(
 export function needed<N>(
   nodes: readonly N[],
   ends: Iterable<string>,
-  readsOf = (node: N) => (node as Ends).inputs,
-  resultsOf = (node: N) => (node as Ends).outputs,
+  readsOf = (node: N) => (node as NodeTensors).inputs,
+  resultsOf = (node: N) => (node as NodeTensors).outputs,
 ): readonly N[] {
   const wanted = new Set<string | null>(ends);
   const kept = nodes.toReversed().filter((node) => {
@@ -36,7 +36,7 @@ export function needed<N>(
 }
 
 /** Nodes and tensors that some tensors lead to. */
-export interface Reached {
+export interface ReachedGraph {
   readonly nodes: ReadonlySet<Node>;
   /** Results of these nodes, and the tensors to start with. */
   readonly tensors: ReadonlySet<string>;
@@ -46,7 +46,11 @@ export interface Reached {
 type IsReached = (node: Node, tensors: ReadonlySet<string>) => boolean;
 
 /** Nodes of a list in topological order that the tensors lead to, with their results. */
-export function reached(nodes: readonly Node[], starts: Iterable<string>, isReached: IsReached = readsAny): Reached {
+export function reached(
+  nodes: readonly Node[],
+  starts: Iterable<string>,
+  isReached: IsReached = readsAny,
+): ReachedGraph {
   const tensors = new Set(starts);
   const found = new Set<Node>();
   for (const node of nodes) {

@@ -5,7 +5,7 @@ import type { Attributes } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { replicated } from '../sharding-propagation/layout.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
-import { type Repadded, type ReshardDetail, reshardDetail } from '../sharding-propagation/reshard-detail.js';
+import { type RepaddedDimension, type ReshardDetail, reshardDetail } from '../sharding-propagation/reshard-detail.js';
 import type { ReshardOp } from '../sharding-propagation/resharding.js';
 import { type Fragment, type FragmentResult, int64Constant, zeroConstant } from './fragment.js';
 import type { Collective } from './sharded-graph.js';
@@ -70,7 +70,7 @@ function lowerRepad(
   fragment: Fragment,
   tensor: string,
   op: ReshardOp,
-  dimensions: readonly Repadded[],
+  dimensions: readonly RepaddedDimension[],
   name: string | undefined,
 ): string {
   const { dtype, shape, localShape } = fragment.get(tensor);

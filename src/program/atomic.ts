@@ -133,7 +133,7 @@ function inPlace(error: unknown, temporary: string, folder: string): unknown {
 
 /**
  * Puts `temporary` (on the same file system) in the place of `folder`. The old folder steps aside first and is removed
- * last; if the new one cannot take its place, the old one returns. Of several processes that replace one folder at the same
+ * last; if the new one cannot take its place, the old one returns. Among processes that replace one folder at the same
  * time, the last one has its own there.
  */
 async function replaceFolder(temporary: string, folder: string): Promise<void> {

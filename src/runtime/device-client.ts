@@ -90,7 +90,7 @@ class Connection {
   private readonly child: ChildProcess;
   private readonly waiting = new Map<
     number,
-    { readonly resolve: (answer: Answered) => void; readonly reject: (error: Error) => void }
+    { readonly resolve: (answer: DeviceResult) => void; readonly reject: (error: Error) => void }
   >();
   private readonly exited: Promise<void>;
   private calls = 0;
@@ -122,13 +122,13 @@ class Connection {
     });
   }
 
-  ask(command: Distributed<DeviceCommand>): Promise<Answered> {
+  ask(command: Distributed<DeviceCommand>): Promise<DeviceResult> {
     if (this.end) return Promise.reject(this.end);
     const call = this.calls++;
     const watch = setInterval(() => {
       if (this.isStopped()) this.child.kill('SIGKILL');
     }, LOOK_MILLISECONDS);
-    return new Promise<Answered>((resolve, reject) => {
+    return new Promise<DeviceResult>((resolve, reject) => {
       this.waiting.set(call, { resolve, reject });
       this.child.send({ ...command, call }, (error) => {
         if (error) this.fail(error);
@@ -162,7 +162,7 @@ function refusalOf(error: unknown): AutoparError {
   throw error;
 }
 
-type Answered = Extract<DeviceAnswer, { error: null }>;
+type DeviceResult = Extract<DeviceAnswer, { error: null }>;
 
 /** `Omit` of each member of a union. */
 type Distributed<Command> = Command extends { readonly call: number } ? Omit<Command, 'call'> : never;

@@ -29,7 +29,7 @@ import { ValueWatch } from './value-watch.js';
 type StepCommand = Extract<RankCommand, { kind: 'step' }>;
 
 /** A span of time: a step of an action has a label; an action without a kind has its phase as its kind. */
-interface Ran extends Pick<TraceSpan, 'from' | 'until'> {
+interface RanSpan extends Pick<TraceSpan, 'from' | 'until'> {
   readonly kind?: string;
   readonly label?: string;
   readonly heldBytes?: number;
@@ -158,7 +158,7 @@ export class RankLoop<Tensor extends object> {
   }
 
   /** Notes when an action, one pass of it, or a step of it ran. */
-  private span(action: number, { from, until, kind, label, heldBytes }: Ran): void {
+  private span(action: number, { from, until, kind, label, heldBytes }: RanSpan): void {
     const { phase = '', chunk = 0, microBatch = null } = this.setup.actions[action] ?? {};
     const { timeOrigin } = performance;
     this.spans?.push({
@@ -178,7 +178,7 @@ export class RankLoop<Tensor extends object> {
   ): Promise<void> {
     let current = 0;
     const began = performance.now();
-    let pass = null as Ran | null;
+    let pass = null as RanSpan | null;
     for (let index = 0; index < steps.length; index++) {
       const step = steps[index] as LoadedStep<Tensor>;
       if (step.kind === 'start' && step.last && !isLast) continue;

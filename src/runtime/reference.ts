@@ -82,7 +82,7 @@ function isUntyped(value: Ort.InferenceSession.ValueMetadata): boolean {
   return value.isTensor && value.type !== 'string' && !BACKENDS.cpu.dtypes.has(value.type as DType);
 }
 
-/** What onnxruntime-node says of an input or output of a type that it does not pass: its number. */
+/** The message of onnxruntime-node for an input or output of a type that it does not pass: its number. */
 const UNTYPED = /^Unsupported data type: (\d+)$/;
 
 function withoutArray(name: string | null, type: string, where: { readonly file?: string }): AutoparError {

@@ -55,7 +55,7 @@ function hasFormula(kind: ScheduleKind): kind is FormulaKind {
 }
 
 /** Travel of results between the stages of a pipeline. */
-export interface Travel {
+export interface StageTravel {
   /** Seconds that a result travels to the next stage. */
   readonly seconds: number;
   /** Whether a stage computes nothing while it sends. */
@@ -89,7 +89,11 @@ function simulatedSeconds(request: ScheduleRequest, { forward, backward, weightG
  * within a few per cent where they differ (`test/schedule/closed-form.test.ts`). A split backward keeps the share of 1F1B's
  * waiting that zero-bubble has for stages equal to the slowest.
  */
-export function pipelineSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
+export function pipelineSeconds(
+  request: ScheduleRequest,
+  stages: readonly StageSeconds[],
+  travel: StageTravel,
+): number {
   const { kind, microBatches: m, training = true } = request;
   const v = interleaves(kind) ? (request.virtualStages ?? 1) : 1;
   const hop = travel.seconds;
@@ -122,7 +126,7 @@ export function pipelineSeconds(request: ScheduleRequest, stages: readonly Stage
 }
 
 /** m micro-batches through stages one after another (a flow shop of equal jobs): the slowest sets the pace. */
-function flowSeconds(seconds: readonly number[], m: number, v: number, { seconds: hop, blocks }: Travel): number {
+function flowSeconds(seconds: readonly number[], m: number, v: number, { seconds: hop, blocks }: StageTravel): number {
   const once = seconds.reduce((sum, own) => sum + own, 0);
   const slowest = seconds.reduce((most, own) => Math.max(most, own), 0);
   const p = seconds.length;
@@ -131,7 +135,7 @@ function flowSeconds(seconds: readonly number[], m: number, v: number, { seconds
   return (once - slowest) / v + slowest + (m - 1) * pace + (p - 1) * hop;
 }
 
-function alternatingSeconds(stages: readonly StageSeconds[], m: number, v: number, travel: Travel): number {
+function alternatingSeconds(stages: readonly StageSeconds[], m: number, v: number, travel: StageTravel): number {
   const p = stages.length;
   let forward = 0;
   let backward = 0;
@@ -139,7 +143,7 @@ function alternatingSeconds(stages: readonly StageSeconds[], m: number, v: numbe
     forward += stage.forward / v;
     backward += stage.backward / v;
   }
-  const through: Through = { stages: p, microBatches: m, virtualStages: v, travel, forward, backward };
+  const through: AlternatingPipeline = { stages: p, microBatches: m, virtualStages: v, travel, forward, backward };
   let before = 0;
   let behind = forward + backward;
   let most = 0;
@@ -153,11 +157,11 @@ function alternatingSeconds(stages: readonly StageSeconds[], m: number, v: numbe
 }
 
 /** A pipeline in which forwards and backwards take turns, as each of its stages sees it. */
-interface Through {
+interface AlternatingPipeline {
   readonly stages: number;
   readonly microBatches: number;
   readonly virtualStages: number;
-  readonly travel: Travel;
+  readonly travel: StageTravel;
   /** Seconds of a micro-batch through one chunk of every stage. */
   readonly forward: number;
   readonly backward: number;
@@ -170,7 +174,7 @@ interface Through {
  * @param behind the same for the later stages
  */
 function stageSpan(
-  { stages: p, microBatches: m, virtualStages: v, travel, forward: forwards, backward: backwards }: Through,
+  { stages: p, microBatches: m, virtualStages: v, travel, forward: forwards, backward: backwards }: AlternatingPipeline,
   stage: number,
   { forward, backward }: Pick<StageSeconds, 'forward' | 'backward'>,
   before: number,

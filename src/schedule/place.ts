@@ -4,8 +4,6 @@
  * order, both ends of a transfer at their place in it. So the stages finish even if every transfer is a rendezvous without a
  * buffer: the events can happen one at a time in this order, and none waits for a later one.
  */
-import { actionNumbers, consumerOf } from './dependencies.js';
-import { type Action, type Schedule, UNIT_SECONDS } from './schedule.js';
 
 /** A result of one action for another stage. */
 export interface Passing<Work> {
@@ -17,7 +15,7 @@ export interface Passing<Work> {
 }
 
 /** Something that happens: an action on its stage, or a transfer on two of them. */
-export type Placed<Work, Transfer> =
+export type PlacedEvent<Work, Transfer> =
   | { readonly kind: 'action'; readonly stage: number; readonly action: Work }
   | { readonly kind: 'transfer'; readonly from: number; readonly to: number; readonly transfer: Transfer };
 
@@ -30,7 +28,7 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
   actions: readonly (readonly Work[])[],
   transfers: readonly Transfer[],
   seconds: (action: Work) => number,
-): readonly Placed<Work, Transfer>[] {
+): readonly PlacedEvent<Work, Transfer>[] {
   const makers = new Map<Work, Work[]>();
   for (const { from, reader } of transfers) {
     if (reader === undefined) continue;
@@ -42,7 +40,7 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
   const ends = new Map<Work, number>();
   const spans: ActionSpan[][] = actions.map(() => []);
   const starts = new Map<Work, number>();
-  const events: { readonly at: number; readonly placed: Placed<Work, Transfer> }[] = [];
+  const events: { readonly at: number; readonly placed: PlacedEvent<Work, Transfer> }[] = [];
   const next = actions.map(() => 0);
   const free = actions.map(() => 0);
   const waiting = new Map<Work, number[]>();
@@ -110,50 +108,15 @@ function freeFrom(spans: readonly ActionSpan[], at: number): number {
   return Math.max(at, spans[low - 1]?.end ?? at);
 }
 
-/** A schedule in linear order, each result going to the action that needs it; by unit times. */
-export function placeSchedule(schedule: Schedule): readonly Placed<Action, Passing<Action>>[] {
-  const numbers = actionNumbers(schedule);
-  const all = schedule.actions.flat();
-  const actions = new Map(all.map((action) => [numbers.of(action), action]));
-  const transfers = all.flatMap((from): readonly Passing<Action>[] => {
-    const consumer = consumerOf(from, schedule);
-    if (!consumer || consumer.stage === from.stage) return [];
-    return [{ from, stage: consumer.stage, reader: actions.get(numbers.of(consumer)) as Action }];
-  });
-  return placeTransfers(schedule.actions, transfers, ({ phase }) => UNIT_SECONDS[phase]);
-}
-
 /** The share of a linear order that each stage runs. */
 export function byStage<Work, Transfer>(
-  order: readonly Placed<Work, Transfer>[],
+  order: readonly PlacedEvent<Work, Transfer>[],
   stages: number,
-): readonly (readonly Placed<Work, Transfer>[])[] {
-  const lists: Placed<Work, Transfer>[][] = Array.from({ length: stages }, () => []);
+): readonly (readonly PlacedEvent<Work, Transfer>[])[] {
+  const lists: PlacedEvent<Work, Transfer>[][] = Array.from({ length: stages }, () => []);
   for (const placed of order) {
     const ends = placed.kind === 'action' ? [placed.stage] : [placed.from, placed.to];
     for (const stage of ends) lists[stage]?.push(placed);
   }
   return lists;
-}
-
-/**
- * Seconds that a linear order takes where every transfer is a rendezvous: both its stages compute nothing from the time that
- * the first of them is there until it has ended.
- */
-export function rendezvousSeconds<Work, Transfer>(
-  order: readonly Placed<Work, Transfer>[],
-  seconds: (action: Work) => number,
-  transferSeconds: (transfer: Transfer) => number = () => 0,
-): number {
-  const clocks: number[] = [];
-  const at = (stage: number) => clocks[stage] ?? 0;
-  for (const placed of order) {
-    if (placed.kind === 'action') clocks[placed.stage] = at(placed.stage) + seconds(placed.action);
-    else {
-      const end = Math.max(at(placed.from), at(placed.to)) + transferSeconds(placed.transfer);
-      clocks[placed.from] = end;
-      clocks[placed.to] = end;
-    }
-  }
-  return clocks.reduce((most, clock) => Math.max(most, clock ?? 0), 0);
 }

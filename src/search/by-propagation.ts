@@ -1,5 +1,5 @@
 /**
- * @file Plans by propagation alone: pins are carried along the graph (sharding-propagation/propagation), nothing is searched.
+ * @file Plans by propagation alone: pins propagate along the graph (sharding-propagation/propagation), nothing is searched.
  * The result is lowered, checked and priced like any other plan; its distance from the best plan is not known.
  */
 import { priceGraph } from '../cost-model/predict.js';

@@ -20,7 +20,7 @@ import { prepared } from '../partition/prepared.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { OutOfTime } from '../solver/deadline.js';
 import { bucketLimit, isServed, type PlanRequest } from '../strategy/request.js';
-import type { Completed } from './completion.js';
+import type { CompletedPlan } from './completion.js';
 import type { MeshDegrees } from './degrees.js';
 import { bytesWritten, multipleWritten, timesWritten } from './figures.js';
 import type { PipelinedGraph } from './pipeline/pipeline.js';
@@ -30,13 +30,13 @@ import type { UsedMode } from './search-mode.js';
 import { usedDataAxes } from './zero.js';
 
 /** One combination of degrees, solved. */
-export interface SolvedDegrees extends Completed {
+export interface SolvedDegrees extends CompletedPlan {
   readonly mode: UsedMode;
   readonly degrees: MeshDegrees;
 }
 
 /** A combination whose plan fits. */
-export interface Fitted {
+export interface FittingDegrees {
   readonly solved: SolvedDegrees;
   /** The graph lowered under its assignment, stage by stage. */
   readonly lowered: readonly LoweredStage[];
@@ -48,7 +48,7 @@ export interface Fitted {
 }
 
 /** Why a combination of degrees was not taken: in words, and the figure that rules it out. */
-export type Ruling = { readonly reason: string } & (
+export type DegreesRuling = { readonly reason: string } & (
   | {
       readonly kind: 'slower';
       /** Time of the step, as predicted. */
@@ -73,9 +73,9 @@ export type Ruling = { readonly reason: string } & (
 
 export interface DegreeChoice {
   /** The best that fit, the chosen one first; fewer than requested where no more fit, none where nothing does. */
-  readonly ranked: readonly Fitted[];
+  readonly ranked: readonly FittingDegrees[];
   /** Why each of the others was not taken. */
-  readonly reasons: ReadonlyMap<MeshDegrees, Ruling>;
+  readonly reasons: ReadonlyMap<MeshDegrees, DegreesRuling>;
   /** The least bytes per device that a plan was found to need; Infinity where all examined plans fit. */
   readonly leastBytes: number;
 }
@@ -103,8 +103,8 @@ export async function chooseDegrees(
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
   // For a pipeline, the search minimises the work of the stages, not the time of the step.
   const most = cluster.local || pipeline ? Number.POSITIVE_INFINITY : Math.max(count, PRICED_AGAIN);
-  const ranked: Fitted[] = [];
-  const reasons = new Map<MeshDegrees, Ruling>();
+  const ranked: FittingDegrees[] = [];
+  const reasons = new Map<MeshDegrees, DegreesRuling>();
   let leastBytes = Infinity;
   const flops = unshardedFlops(graph);
   // The search models the memory of the whole graph on the device, one micro-batch at a time.
@@ -191,12 +191,12 @@ function gatheringAgain(solved: SolvedDegrees): SolvedDegrees {
 }
 
 /** The figure by which plans are ranked and which reports give. */
-export function stepNanoseconds({ prediction }: Pick<Fitted, 'prediction'>): number {
+export function stepNanoseconds({ prediction }: Pick<FittingDegrees, 'prediction'>): number {
   return Math.round(prediction.stepSeconds * 1e9);
 }
 
 /** The figures by which degrees are compared. Where offloading is requested, it applies to all of them. */
-function alternativeOf({ offload = 'none' }: PlanRequest): (fitted: Fitted) => ComparedAlternative {
+function alternativeOf({ offload = 'none' }: PlanRequest): (fitted: FittingDegrees) => ComparedAlternative {
   return ({ solved, prediction }) => ({
     seconds: prediction.stepSeconds,
     bytes: Math.max(...prediction.peakBytes),
@@ -209,7 +209,7 @@ function alternativeOf({ offload = 'none' }: PlanRequest): (fitted: Fitted) => C
 async function within(
   solved: SolvedDegrees,
   limit: number,
-): Promise<Awaited<ReturnType<NonNullable<Completed['within']>>> | undefined> {
+): Promise<Awaited<ReturnType<NonNullable<CompletedPlan['within']>>> | undefined> {
   try {
     return await solved.within?.(limit);
   } catch (error) {
@@ -253,7 +253,7 @@ export function unshardedFlops(graph: Graph): number {
   }, 0);
 }
 
-function slower(cost: number, bound: number, best: number, prediction: Prediction | null): Ruling {
+function slower(cost: number, bound: number, best: number, prediction: Prediction | null): DegreesRuling {
   // As many digits as it takes to tell the two apart.
   const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
   const [written, bestWritten] = timesWritten([cost, best], digits);
@@ -271,7 +271,7 @@ function slower(cost: number, bound: number, best: number, prediction: Predictio
 }
 
 /** @param atLeast no plan needs less */
-function tooLarge(least: number, atLeast: number, limit: number): Ruling {
+function tooLarge(least: number, atLeast: number, limit: number): DegreesRuling {
   const [proven, found, allowed] = [atLeast, least, limit].map(bytesWritten);
   const reason =
     atLeast > limit

@@ -21,7 +21,7 @@ export interface Completion {
     mesh: Mesh,
     cluster: Cluster,
     options: CompletionOptions,
-  ) => Completed | Promise<Completed>;
+  ) => CompletedPlan | Promise<CompletedPlan>;
 }
 
 /** Inputs of a completion on one mesh. */
@@ -39,7 +39,7 @@ export interface CompletionOptions {
   readonly deadline: Deadline;
 }
 
-export interface Completed extends MeshSolution {
+export interface CompletedPlan extends MeshSolution {
   readonly mode?: UsedMode;
   /** Whether the time ran out before the search ended. */
   readonly isCut?: boolean;
@@ -51,7 +51,7 @@ export interface Completed extends MeshSolution {
 /** The result for a mesh under a memory limit. */
 export interface Fitting {
   /** Null where none was found. */
-  readonly completed: Completed | null;
+  readonly completed: CompletedPlan | null;
   /** The least bytes per device of any examined assignment. */
   readonly least: number;
   /** No assignment needs less. */

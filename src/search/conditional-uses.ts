@@ -22,14 +22,14 @@ export interface ConditionalUse {
 export type WayOut = ReadonlyMap<number, Uint8Array>;
 
 /** Conditional uses as variables of a problem, behind its own. */
-export interface Aids {
+export interface ConditionalVariables {
   readonly sizes: readonly number[];
   readonly factors: readonly CostFactor[];
   readonly uses: readonly MemoryUse[];
 }
 
 /** @param first the number of the first variable that is added */
-export function aidsOf(conditional: readonly ConditionalUse[], first: number): Aids {
+export function aidsOf(conditional: readonly ConditionalUse[], first: number): ConditionalVariables {
   const factors: CostFactor[] = [];
   const uses = conditional.map(({ start, end, bytes, unless }, index): MemoryUse => {
     const [variable, width] = [first + index, unless.length + 1];

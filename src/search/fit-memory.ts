@@ -19,7 +19,7 @@ import type { Mesh } from '../sharding-propagation/mesh.js';
 import { OutOfTime } from '../solver/deadline.js';
 import { type Answer, type CostSolution, costOf, NoAssignment } from '../solver/problem.js';
 import { LARGE, solve } from '../solver/solve.js';
-import type { Completed, Fitting } from './completion.js';
+import type { CompletedPlan, Fitting } from './completion.js';
 import { leastPeak } from './live-peaks.js';
 import { MeshNeed } from './mesh-need.js';
 import type { MeshProblem } from './mesh-problem.js';
@@ -111,7 +111,7 @@ class FittingMesh {
     const { best, least } = this;
     if (!best) return { completed: null, least, atLeast };
     const solution = { ...best, bound: Math.min(best.cost, this.bound) };
-    const completed: Completed = {
+    const completed: CompletedPlan = {
       ...meshSolution(this.problem, solution),
       mode: mode === 'dynamic_programming' ? mode : 'ilp',
       isCut: deadline.isOver(),
@@ -239,7 +239,7 @@ class FittingMesh {
           const found = this.exactly(answer.states);
           solution = { ...(solution && solution.cost <= found.cost ? solution : found), bound };
         }
-        // What is proven needs no greater effort.
+        // A proven result needs no greater effort.
         if (deadline.isOver() || (isExact && solution && solution.cost <= bound)) return { found: solution, bound };
         if (isExact) break;
       }

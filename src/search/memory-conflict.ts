@@ -5,7 +5,7 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
-import { chooseDegrees, type Fitted, type SolvedDegrees } from './choose-degrees.js';
+import { chooseDegrees, type FittingDegrees, type SolvedDegrees } from './choose-degrees.js';
 import { timeWritten } from './figures.js';
 import { listInWords, smallestConflict } from './smallest-conflict.js';
 
@@ -26,7 +26,7 @@ export async function memoryConflict(
   solve: (isKept: (pin: Pin) => boolean) => Promise<readonly SolvedDegrees[]>,
 ): Promise<string | null> {
   const sources = new Map(pins.map(({ source }) => [keyOf(source), source]));
-  const fastestWith = async (kept: ReadonlySet<string>): Promise<Fitted | null> => {
+  const fastestWith = async (kept: ReadonlySet<string>): Promise<FittingDegrees | null> => {
     try {
       const solved = await solve(({ source }) => kept.has(keyOf(source)));
       return (await chooseDegrees(graph, cluster, solved, limit, 1)).ranked[0] ?? null;

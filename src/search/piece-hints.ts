@@ -40,10 +40,10 @@ export function pieceHints(graph: Graph): ReadonlyMap<Node, Hints> {
   return walk.hints;
 }
 
-type Seen = readonly SeenPiece[] | null;
+type SeenPieces = readonly SeenPiece[] | null;
 
 /** Only pieces that begin with a whole one: any other takes its axis at the major end, as one dimension would. */
-function beginsWhole(pieces: Seen): Seen {
+function beginsWhole(pieces: SeenPieces): SeenPieces {
   return pieces?.[0]?.whole ? pieces : null;
 }
 
@@ -61,7 +61,7 @@ class PieceWalk {
     { node, rule }: RuledNode,
     from: 'inputs' | 'outputs',
     to: 'inputs' | 'outputs',
-    passes = (pieces: Seen): Seen => pieces,
+    passes = (pieces: SeenPieces): SeenPieces => pieces,
   ): void {
     const hints = new Map(this.hints.get(node));
     node[from].forEach((tensor, index) => {
@@ -83,7 +83,7 @@ class PieceWalk {
 }
 
 /** How an operator divides a dimension: its factors, or the known pieces of its only factor. */
-function piecesOf(factors: DimensionFactors, rule: FactorRule, hints: Hints): Seen {
+function piecesOf(factors: DimensionFactors, rule: FactorRule, hints: Hints): SeenPieces {
   if (factors.length === 1) return hints.get(factors[0] as string) ?? null;
   if (factors.length === 0) return null;
   return factors.map((name) => {

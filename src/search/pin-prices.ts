@@ -25,7 +25,7 @@ export interface AlikeOperators {
 }
 
 /** An assignment in which operators have another placement; integer nanoseconds of a step. */
-export interface Otherwise {
+export interface PinnedAssignment {
   readonly states: readonly number[];
   readonly cost: number;
   /** Lower bound on the cost; equal to it where that is proven. */
@@ -82,7 +82,7 @@ export class PinPricing {
   }
 
   /** The cheapest assignment in which the first operator has another placement; null if none. */
-  async alone(alikeOperators: AlikeOperators): Promise<Otherwise | null> {
+  async alone(alikeOperators: AlikeOperators): Promise<PinnedAssignment | null> {
     const [first] = this.factorsOf.get(alikeOperators) ?? [];
     const own = placementKey(alikeOperators.strategy);
     const keys = this.keysOf(alikeOperators);
@@ -91,7 +91,7 @@ export class PinPricing {
   }
 
   /** The cheapest in which all that are alike have a placement; null where there is but one, or no such assignment. */
-  async together(alikeOperators: AlikeOperators, strategy: Strategy): Promise<Otherwise | null> {
+  async together(alikeOperators: AlikeOperators, strategy: Strategy): Promise<PinnedAssignment | null> {
     const [, shared] = this.factorsOf.get(alikeOperators) ?? [];
     const keys = this.keysOf(alikeOperators);
     const wanted = placementKey(strategy);
@@ -103,7 +103,7 @@ export class PinPricing {
     return operator?.set.strategies.map(placementKey) ?? [];
   }
 
-  private async solveWhere(zero: CostTable, isAllowed: (state: number) => boolean): Promise<Otherwise | null> {
+  private async solveWhere(zero: CostTable, isAllowed: (state: number) => boolean): Promise<PinnedAssignment | null> {
     const table = tableOf(zero.values.length, (state) => (isAllowed(state) ? 0 : Infinity));
     try {
       return await this.solve(new Map([[zero, table]]));
@@ -113,7 +113,7 @@ export class PinPricing {
     }
   }
 
-  private async solve(tables: ReadonlyMap<CostTable, CostTable>): Promise<Otherwise> {
+  private async solve(tables: ReadonlyMap<CostTable, CostTable>): Promise<PinnedAssignment> {
     const { groups } = this.mesh;
     const added = this.zeros.map((zero) => ({ ...zero, table: tables.get(zero.table) ?? zero.table }));
     const forbidding = added.filter(({ table }) => table.values.includes(Infinity));

@@ -27,9 +27,9 @@ import { checkRoom } from './check-room.js';
 import {
   chooseDegrees,
   type DegreeChoice,
-  type Fitted,
+  type DegreesRuling,
+  type FittingDegrees,
   lowered,
-  type Ruling,
   type SolvedDegrees,
   stepNanoseconds,
 } from './choose-degrees.js';
@@ -88,10 +88,10 @@ export interface PlanOptions {
 
 export interface PlanResult
   extends Pick<SearchResult, 'assignment' | 'costNanoseconds' | 'boundNanoseconds' | 'viewSteps' | 'pins'>,
-    Omit<Fitted, 'solved'> {
+    Omit<FittingDegrees, 'solved'> {
   readonly degrees: MeshDegrees;
   /** Every other combination of degrees, and why it was not taken. */
-  readonly rejected: readonly Rejected[];
+  readonly rejected: readonly RejectedDegrees[];
   /** The best combinations of degrees that fit, the chosen one first: as many as requested, if there are. */
   readonly top: readonly RankedDegrees[];
   /** Operators that could not use a pinned degree. */
@@ -111,7 +111,7 @@ export class NothingFits extends AutoparError {
     message: string,
     hint: string,
     readonly figures: {
-      readonly rejected: readonly Rejected[];
+      readonly rejected: readonly RejectedDegrees[];
       readonly leastBytes: number;
       readonly limitBytes: number;
     },
@@ -120,7 +120,7 @@ export class NothingFits extends AutoparError {
   }
 }
 
-export type Rejected = Ruling & { readonly degrees: MeshDegrees };
+export type RejectedDegrees = DegreesRuling & { readonly degrees: MeshDegrees };
 
 export interface RankedDegrees {
   readonly degrees: MeshDegrees;
@@ -191,8 +191,8 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
   );
   const [best] = choice.ranked;
   const others = [
-    ...rejected.map((other): Rejected => ({ ...other, kind: 'impossible' })),
-    ...[...solving.reasons, ...choice.reasons].map(([degrees, ruling]): Rejected => ({ degrees, ...ruling })),
+    ...rejected.map((other): RejectedDegrees => ({ ...other, kind: 'impossible' })),
+    ...[...solving.reasons, ...choice.reasons].map(([degrees, ruling]): RejectedDegrees => ({ degrees, ...ruling })),
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
     if (options.memory === 'tried' || options.memory === 'checked')
@@ -306,7 +306,7 @@ function completionOf({ completion, mode = 'auto', solver = 'highs' }: PlanOptio
 class SolvingDegrees {
   readonly solved: SolvedDegrees[] = [];
   /** Why combinations were not solved. */
-  readonly reasons = new Map<MeshDegrees, Ruling>();
+  readonly reasons = new Map<MeshDegrees, DegreesRuling>();
   private readonly completion: Completion;
   private readonly deadline: Deadline;
   private readonly factsOf: OperatorFactsOf;

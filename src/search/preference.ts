@@ -8,7 +8,7 @@ import type { PlanRequest, Preference } from '../strategy/request.js';
 import { shareWritten } from './figures.js';
 
 /** The user's wishes for the plan. */
-export type Wish = Pick<PlanRequest, 'prefer' | 'headroom'>;
+export type PlanPreference = Pick<PlanRequest, 'prefer' | 'headroom'>;
 
 /** Share of the device's memory: the error of memory predictions (docs/reference/accuracy.md). */
 const HEADROOM = 0.1;
@@ -33,7 +33,7 @@ export interface Preferences {
 export const FASTEST: Preferences = { prefer: 'fastest', headroom: 0, headroomCost: 1, near: 1 };
 
 /** @param isLimited whether the user gave a memory limit: it may be used whole, unless headroom is asked for */
-export function preferencesOf({ prefer = 'simple', headroom }: Wish, isLimited: boolean): Preferences {
+export function preferencesOf({ prefer = 'simple', headroom }: PlanPreference, isLimited: boolean): Preferences {
   return {
     prefer,
     headroom: headroom ?? (isLimited ? 0 : HEADROOM),
@@ -97,7 +97,7 @@ function spOf({ degrees: { sp = 1 } }: ComparedAlternative): number {
 }
 
 /** The plan that is taken, and the fastest one that fits, where that is another. */
-export interface Preferred<Plan> {
+export interface PreferredPlan<Plan> {
   readonly taken: Plan;
   readonly passed: { readonly plan: Plan; readonly because: string } | null;
 }
@@ -114,7 +114,7 @@ export function preferred<Plan>(
   preferences: Preferences,
   limitBytes: number | null,
   isSo: (plan: Plan) => boolean = () => true,
-): Preferred<Plan> {
+): PreferredPlan<Plan> {
   const roomy = limitBytes === null ? Number.POSITIVE_INFINITY : roomyBytes(limitBytes, preferences);
   const all = plans.map((plan) => ({ plan, own: of(plan) })).sort((a, b) => a.own.seconds - b.own.seconds);
   const leaving = all.filter(({ own }) => own.bytes <= roomy);

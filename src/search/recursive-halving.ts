@@ -3,7 +3,7 @@
  * which its work is halved.
  *
  *     for each sub-axis of the mesh, outermost first
- *       for each operator, heaviest first
+ *       for each operator, most expensive first
  *         among the factors that the sub-axis may shard, take that under which the operator and the reshardings to its
  *         neighbours' decisions so far cost least
  *
@@ -16,7 +16,7 @@
 import type { CostFactor, CostProblem } from '../solver/problem.js';
 
 /** A variable that decides: for each of its states, the place of each sub-axis. */
-export interface Halved {
+export interface HalvedVariable {
   readonly variable: number;
   /** [state][sub-axis]. */
   readonly places: readonly (readonly string[])[];
@@ -26,7 +26,7 @@ export interface Halved {
 const SWEEPS = 3;
 
 /** @returns a state per variable */
-export function halve(problem: CostProblem, operators: readonly Halved[]): readonly number[] {
+export function halve(problem: CostProblem, operators: readonly HalvedVariable[]): readonly number[] {
   return new Halving(problem, operators).run();
 }
 
@@ -41,7 +41,7 @@ class Halving {
 
   constructor(
     problem: CostProblem,
-    private readonly operators: readonly Halved[],
+    private readonly operators: readonly HalvedVariable[],
   ) {
     this.left = problem.sizes.map((size) => Array.from({ length: size }, (_, state) => state));
     this.own = problem.sizes.map((size) => new Float64Array(size));
@@ -90,7 +90,10 @@ class Halving {
   }
 
   /** Every operator decides; then again, after all others have. */
-  private decideAll(operators: readonly Halved[], placeOf: (operator: Halved, state: number) => string): void {
+  private decideAll(
+    operators: readonly HalvedVariable[],
+    placeOf: (operator: HalvedVariable, state: number) => string,
+  ): void {
     const before = [...this.left];
     for (let sweep = 0; sweep < SWEEPS; sweep++) {
       for (const operator of operators) {

@@ -35,21 +35,26 @@ export interface RoleRequest {
 }
 
 /** The factors that an axis takes of an operator under its role. */
-export interface Taken {
+export interface RoleFactors {
   readonly factors: readonly Factor[];
   /** Whether it has to shard one of them. */
   readonly must: boolean;
 }
 
 /** The factors that an axis may take. */
-export function factorsFor(part: AxisPart, usable: readonly Factor[], request: RoleRequest, rule: FactorRule): Taken {
+export function factorsFor(
+  part: AxisPart,
+  usable: readonly Factor[],
+  request: RoleRequest,
+  rule: FactorRule,
+): RoleFactors {
   if (request.axes === 'free') return { factors: usable, must: false };
   const taken = takenFactors(part, usable, request, rule);
   return taken.factors.length > 0 ? taken : { factors: leftFactors(part, usable, request, rule), must: false };
 }
 
 /** The factors that an axis takes by its role, if the operator has any that it can cut. */
-function takenFactors(part: AxisPart, usable: readonly Factor[], request: RoleRequest, rule: FactorRule): Taken {
+function takenFactors(part: AxisPart, usable: readonly Factor[], request: RoleRequest, rule: FactorRule): RoleFactors {
   const { families, roles } = request;
   const { takes, pads } = axisRole(part.name, roles);
   const canTake = (family: FactorFamily) => (factor: Factor) =>
@@ -69,7 +74,7 @@ function takenFactors(part: AxisPart, usable: readonly Factor[], request: RoleRe
   if (isPositionless) return { factors: [], must: false };
   const isDivided = !whole.some((factor) => heads.includes(factor)) && dividesHeads(sizes, parts);
   const own = isDivided ? [...whole, ...heads] : whole;
-  // A mask without heads is whole on every rank where the rest is sharded by heads.
+  // A mask without heads is replicated where the rest is sharded by heads.
   if (own.length > 0) return { factors: own, must: !takesHeads || heads.length > 0 };
   const elsewhere = ofFamilies(takes.elsewhere);
   // Operands of attention without heads (a mask) need not have the layout of the rest.

@@ -18,7 +18,7 @@ import { type Deadline, OutOfTime } from '../solver/deadline.js';
 import { type CostProblem, type CostSolution, costOf } from '../solver/problem.js';
 import { type Effort, type EliminationLimits, isLaborious, solve, TableAlgebra } from '../solver/solve.js';
 import { candidateSets, type MeshOptions, type MeshProblem, meshProblem } from './mesh-problem.js';
-import { type Halved, halve } from './recursive-halving.js';
+import { type HalvedVariable, halve } from './recursive-halving.js';
 import type { SolverName, UsedMode } from './search-mode.js';
 import { type MeshSolution, meshSolution } from './solve-mesh.js';
 
@@ -117,7 +117,7 @@ export async function searchProblem(
 }
 
 /** Solves a problem whose prices may be bounds. */
-type Solve = (problem: CostProblem, operators: readonly Halved[]) => Promise<FoundSolution>;
+type Solve = (problem: CostProblem, operators: readonly HalvedVariable[]) => Promise<FoundSolution>;
 
 function solverOf(
   options: Pick<MeshSearchOptions, 'mode' | 'solver'>,
@@ -171,9 +171,9 @@ function solverOf(
 }
 
 /** The operators for recursive halving. */
-function halvedOperators({ operators }: MeshProblem['groups']['variables'], mesh: Mesh): readonly Halved[] {
+function halvedOperators({ operators }: MeshProblem['groups']['variables'], mesh: Mesh): readonly HalvedVariable[] {
   const axes = subAxes(mesh).map(({ name }) => name);
-  const known = new Map<object, Halved['places']>();
+  const known = new Map<object, HalvedVariable['places']>();
   return [...operators.values()].map(({ variable, set }) => {
     const places = madeOnce(known, set, () =>
       set.strategies.map((strategy) => axes.map((axis) => placeOf(strategy, axis))),

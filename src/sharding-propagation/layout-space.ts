@@ -33,7 +33,7 @@ export interface SpaceState {
 }
 
 /** Steps of one kind over the same axes: they differ in the places they lead to, not in their price. */
-export interface Moves {
+export interface EqualMoves {
   readonly kind: ReshardOpKind;
   readonly axes: readonly SubAxis[];
   readonly results: () => Iterable<SpaceState>;
@@ -44,7 +44,7 @@ export interface Space {
   readonly target: SpaceState;
   /** By atom: its place in the target. */
   readonly targetPlaces: ReadonlyMap<number, PlacedDigit>;
-  readonly detours: Detours;
+  readonly detours: DetourLimit;
   /** Per dimension the strides at which origin or target shard. */
   readonly boundaries: readonly (readonly number[])[];
   /** How origin and target are padded. */
@@ -56,7 +56,7 @@ export interface Space {
  * large enough, so that they can wait there while others move. `all`: before every whole digit, and wherever origin or
  * target shard anything.
  */
-export type Detours = 'none' | 'one' | 'all';
+export type DetourLimit = 'none' | 'one' | 'all';
 
 interface PlacedDigit {
   readonly dimension: number;
@@ -64,7 +64,7 @@ interface PlacedDigit {
   readonly stride: number;
 }
 
-export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh: Mesh, detours: Detours): Space {
+export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh: Mesh, detours: DetourLimit): Space {
   const target = spaceState(to, atoms, mesh, to);
   const origin = spaceState(from, atoms, mesh, to);
   const boundaries = target.dims.map((digits, dimension) => [
@@ -134,7 +134,7 @@ export function stateKey(state: SpaceState): string {
 }
 
 /** Every step from a state, by kind and axes. The order is fixed, so that equal prices are always decided alike. */
-export function* movesFrom(state: SpaceState, space: Space): Generator<Moves> {
+export function* movesFrom(state: SpaceState, space: Space): Generator<EqualMoves> {
   const idle = uncut(state, space);
   yield* repads(state, space);
   yield* toPartials(state, space, idle);
@@ -145,7 +145,7 @@ export function* movesFrom(state: SpaceState, space: Space): Generator<Moves> {
 }
 
 /** A dimension that no atom shards takes the target's padding. */
-function* repads(state: SpaceState, space: Space): Generator<Moves> {
+function* repads(state: SpaceState, space: Space): Generator<EqualMoves> {
   for (const [dimension, digits] of state.dims.entries()) {
     if (state.repadded[dimension] || digits.some(({ atom }) => atom !== null)) continue;
     const size = productOf(space.target.dims[dimension] ?? []);
@@ -160,7 +160,7 @@ function* repads(state: SpaceState, space: Space): Generator<Moves> {
 /** More atoms than this are not moved in every combination. */
 const COMBINED = 4;
 
-function* toPartials(state: SpaceState, space: Space, atoms: readonly number[]): Generator<Moves> {
+function* toPartials(state: SpaceState, space: Space, atoms: readonly number[]): Generator<EqualMoves> {
   const idle = atoms.filter((atom) => (state.partial[atom] ?? null) === null);
   for (const reduction of ['sum', 'max', 'min'] as const) {
     const wanted = idle.filter((atom) => space.target.partial[atom] === reduction);
@@ -171,14 +171,14 @@ function* toPartials(state: SpaceState, space: Space, atoms: readonly number[]):
   }
 }
 
-function* slices(state: SpaceState, space: Space, atoms: readonly number[]): Generator<Moves> {
+function* slices(state: SpaceState, space: Space, atoms: readonly number[]): Generator<EqualMoves> {
   const idle = atoms.filter((atom) => (state.partial[atom] ?? null) === null);
   for (const list of [...idle.map((atom) => [atom]), ...targetRuns(idle, space)]) {
     yield { kind: 'slice', axes: axesOf(list, space), results: () => inserted(state, [], list, space) };
   }
 }
 
-function* reductions(state: SpaceState, space: Space, atoms: readonly number[]): Generator<Moves> {
+function* reductions(state: SpaceState, space: Space, atoms: readonly number[]): Generator<EqualMoves> {
   for (const reduction of ['sum', 'max', 'min'] as const) {
     const held = atoms.filter((atom) => state.partial[atom] === reduction);
     for (const subset of subsets(held)) {
@@ -191,7 +191,7 @@ function* reductions(state: SpaceState, space: Space, atoms: readonly number[]):
   }
 }
 
-function* gathersAndExchanges(state: SpaceState, space: Space): Generator<Moves> {
+function* gathersAndExchanges(state: SpaceState, space: Space): Generator<EqualMoves> {
   for (const [dimension, digits] of state.dims.entries()) {
     for (const run of runsOf(digits)) {
       const movable = run.filter((index) => isMovable(digits[index]?.atom ?? null, space));
@@ -211,7 +211,7 @@ function* gathersAndExchanges(state: SpaceState, space: Space): Generator<Moves>
 }
 
 /** Atoms change places, the places stay: to the target's arrangement or, where detours are allowed, by swapping two. */
-function* permutes(state: SpaceState, space: Space): Generator<Moves> {
+function* permutes(state: SpaceState, space: Space): Generator<EqualMoves> {
   if (!state.dims.some((digits) => digits.some((digit) => isMovable(digit.atom, space)))) return;
   const skeleton = skeletonKey(state);
   const places = placesOf(state);

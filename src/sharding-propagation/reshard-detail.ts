@@ -50,11 +50,11 @@ export type ReshardDetail = { readonly receivedElements: number } & (
   /** Ranks whose index on `axes` is not 0 hold zeros from now on. */
   | { readonly kind: 'to-partial'; readonly axes: readonly SubAxis[] }
   /** The dimensions whose padding changes, none of them sharded: their parts before and after. */
-  | { readonly kind: 'repad'; readonly dimensions: readonly Repadded[] }
+  | { readonly kind: 'repad'; readonly dimensions: readonly RepaddedDimension[] }
 );
 
 /** A dimension that is padded anew: its parts before and after; null where it is not padded. */
-export interface Repadded {
+export interface RepaddedDimension {
   readonly dimension: number;
   readonly from: readonly Extent[] | null;
   readonly to: readonly Extent[] | null;
@@ -109,7 +109,7 @@ const DETAILS: Readonly<Record<ReshardOp['kind'], (op: ReshardOp, mesh: Mesh) =>
   },
   'to-partial': (op) => ({ kind: 'to-partial', axes: op.axes, receivedElements: 0 }),
   repad: (op) => {
-    const dimensions = op.from.dims.flatMap((_, dimension): readonly Repadded[] => {
+    const dimensions = op.from.dims.flatMap((_, dimension): readonly RepaddedDimension[] => {
       const [from, to] = [op.from.extents?.[dimension] ?? null, op.to.extents?.[dimension] ?? null];
       return extentsKey(from) === extentsKey(to) ? [] : [{ dimension, from, to }];
     });
@@ -118,13 +118,13 @@ const DETAILS: Readonly<Record<ReshardOp['kind'], (op: ReshardOp, mesh: Mesh) =>
 };
 
 /** A place with its position in the whole tensor: its dimension, and the stride of the last of its digits. */
-interface Located extends ShardPlace {
+interface LocatedPlace extends ShardPlace {
   readonly dimension: number;
   readonly stride: number;
 }
 
 /** The place of the digits of `axes` in a rank's shard, if they were whole: elements before (outer) and behind (inner). */
-function placeOf(axes: readonly SubAxis[], layout: Layout, mesh: Mesh): Located {
+function placeOf(axes: readonly SubAxis[], layout: Layout, mesh: Mesh): LocatedPlace {
   const dims = layout.dims.map((pieces) => digitsOf(pieces, mesh));
   const dimension = dims.findIndex((digits) => digits.some((digit) => digit.axis === axes[0]));
   const digits = dims[dimension] ?? [];

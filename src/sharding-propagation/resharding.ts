@@ -19,8 +19,8 @@ import { digitsOf, stridesOf } from './digits.js';
 import { equalLayouts, extentsKey, type Layout, layoutKey, mergedLayout } from './layout.js';
 import {
   type Atom,
+  type EqualMoves,
   layoutOf,
-  type Moves,
   makeSpace,
   movesFrom,
   type Space,
@@ -267,7 +267,7 @@ function search(space: Space, from: Layout, to: Layout, request: RouteRequest, r
 }
 
 /** The price of one of these ops, computed once per kind, axes and shard size; 0 where there is none. */
-function priceOf({ kind, axes, results }: Moves, state: SpaceState, space: Space, request: RouteRequest): number {
+function priceOf({ kind, axes, results }: EqualMoves, state: SpaceState, space: Space, request: RouteRequest): number {
   const { shape, elementBits, price, prices } = request;
   // New padding makes shards of any size: those of other ops follow from their axes.
   const made = kind === 'repad' ? first(results()) : undefined;

@@ -33,7 +33,7 @@ export function stagePlaces(
 }
 
 interface Chunks {
-  /** Of each operator whose stage is known. */
+  /** By operator whose stage is known. */
   readonly of: ReadonlyMap<Node, number>;
   /** 1 where the stages follow the order of the model. */
   readonly count: number;

@@ -94,7 +94,7 @@ test('an operator of a propagated plan: chains per factor, its pins, its pending
       ['factor k', 'pins[0]: factors {n: tp} on layers.0.up (pins.yaml:3)'],
     ],
   );
-  t.is(down.strategy.owed, 'all-reduce');
+  t.is(down.strategy.reduction, 'all-reduce');
   t.deepEqual(
     down.collectives.map(({ kind, axes }) => [kind, axes]),
     [['all-reduce', ['tp']]],
@@ -162,7 +162,7 @@ test('alternatives that the search had to leave out are marked by what left them
   t.is(rule, '*b m k+, *b k+ n -> *b m n');
   const textOf = (axes: object) => JSON.stringify(Object.entries(axes).sort());
   const reasonFor = (axes: object, of = alternatives) =>
-    of.find(({ strategy }) => strategy.owed === 'none' && textOf(strategy.axes) === textOf(axes))?.ruledOut;
+    of.find(({ strategy }) => strategy.reduction === 'none' && textOf(strategy.axes) === textOf(axes))?.ruledOut;
   t.is(reasonFor({ m: ['dp'], n: ['tp'] }), null);
   t.is(reasonFor({ m: ['dp'] }), 'degrees');
   t.is(reasonFor({ m: ['tp'], n: ['dp'] }), 'roles');

@@ -4,6 +4,7 @@
 import { dirname } from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
 import { evaluate } from '../../bench/contest/evaluate.js';
+import { problemOf, readInstance } from '../../bench/contest/instance.js';
 import { calibrate } from '../../src/api/calibrate.js';
 import { readArrays } from '../../src/api/execution/arrays.js';
 import { readInputs } from '../../src/api/execution/inputs.js';
@@ -13,7 +14,6 @@ import { readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { readProgram } from '../../src/program/reader.js';
 import { openSafetensors } from '../../src/program/safetensors.js';
-import { problemOf, readInstance } from '../../src/solver/contest.js';
 
 /** The reader of each kind of file, with the first work that the commands do on it. */
 export const READERS = {

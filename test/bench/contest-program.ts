@@ -5,8 +5,8 @@
  *     Σ usage · x over the nodes alive  ≤  limit, at every start of an interval
  */
 
+import { type ContestInstance, FORBIDDEN } from '../../bench/contest/instance.js';
 import type { IntegerProgram } from '../../src/solver/bounds/integer-program.js';
-import { type ContestInstance, FORBIDDEN } from '../../src/solver/contest.js';
 
 export function programOf({ costs, usages, intervals, edges, edgeCosts, limit }: ContestInstance): IntegerProgram {
   const prices: number[] = [];

@@ -5,9 +5,9 @@
 import test from 'ava';
 import { CHANGES, FROM_SCRATCH, leastPeak } from '../../bench/contest/draw.js';
 import { evaluate } from '../../bench/contest/evaluate.js';
+import { type ContestInstance, FORBIDDEN, problemOf } from '../../bench/contest/instance.js';
 import { boundedSearch } from '../../src/solver/bounds/bounded-search.js';
 import { loadSolver } from '../../src/solver/bounds/integer-solvers.js';
-import { type ContestInstance, FORBIDDEN, problemOf } from '../../src/solver/contest.js';
 import type { Answer } from '../../src/solver/problem.js';
 import { programOf } from './contest-program.js';
 

@@ -63,13 +63,13 @@ test('a cluster gives the devices, and says which exchanges cross nodes', async 
   const line = 'groups --cluster 2x8:a100-sxm-80 --pp 4 --dp 2 --tp 2 --rank 6';
   const { code, stdout } = await autopar([...line.split(' '), '--json']);
   t.is(code, 0);
-  const { groups, exchanges } = JSON.parse(stdout) as {
+  const { groups, communication } = JSON.parse(stdout) as {
     groups: typeof SIXTEEN;
-    exchanges: readonly { kind: string; peers: readonly number[]; withinNode: boolean }[];
+    communication: readonly { kind: string; peers: readonly number[]; withinNode: boolean }[];
   };
   t.deepEqual(groups.mp, [[2, 3, 6, 7, 10, 11, 14, 15]]);
   t.deepEqual(
-    exchanges.map(({ kind, peers, withinNode }) => [kind, peers, withinNode]),
+    communication.map(({ kind, peers, withinNode }) => [kind, peers, withinNode]),
     [
       ['tp', [7], true],
       ['dp', [4], true],
@@ -122,7 +122,7 @@ test('64 devices, dp 8 · tp 8', async (t) => {
   t.is(groups.tp.length, 8);
 });
 
-test('a compiled program says what a rank exchanges in it', async (t) => {
+test('a compiled program says what a rank communicates in it', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const compiled = await autopar('compile models/gpt-tiny.onnx --dp 2 --tp 2 --axes roles -o gpt --quiet'.split(' '), {
@@ -130,13 +130,19 @@ test('a compiled program says what a rank exchanges in it', async (t) => {
   });
   t.is(compiled.code, 0, compiled.stderr);
   const { stdout } = await autopar(['groups', 'gpt', '--rank', '3', '--json'], { cwd: folder });
-  const { degrees, exchanges } = JSON.parse(stdout) as {
+  const { degrees, communication } = JSON.parse(stdout) as {
     degrees: Record<string, number>;
-    exchanges: readonly { collective: string; axes: string[]; ranks: number[]; count: number; receivedBytes: number }[];
+    communication: readonly {
+      collective: string;
+      axes: string[];
+      ranks: number[];
+      count: number;
+      receivedBytes: number;
+    }[];
   };
   t.like(degrees, { dp: 2, tp: 2 });
-  t.true(exchanges.length > 0);
-  for (const { axes, ranks, count, receivedBytes } of exchanges) {
+  t.true(communication.length > 0);
+  for (const { axes, ranks, count, receivedBytes } of communication) {
     t.deepEqual([axes, ranks], [['tp'], [2, 3]]);
     t.true(count > 0 && receivedBytes > 0);
   }
@@ -159,7 +165,7 @@ slow('a plan of a pipeline is enough, alone or in its folder; a program counts i
   }
   interface Groups {
     readonly groups: Record<string, number[][]>;
-    readonly exchanges: readonly { collective: string; ranks: number[]; count: number; receivedBytes: number }[];
+    readonly communication: readonly { collective: string; ranks: number[]; count: number; receivedBytes: number }[];
   }
   const groups = async (line: string): Promise<Groups> =>
     JSON.parse((await autoparLine(`autopar groups ${line} --json`, { cwd: folder })).stdout);
@@ -182,7 +188,8 @@ slow('a plan of a pipeline is enough, alone or in its folder; a program counts i
     ...{ pp: [[1, 3]], dp: [[2, 3]], mp: [[1, 3]], tp: [[3]], sp: [[3]], ep: [[3]] },
   });
   const [first, second] = [await groups('program --rank 0'), await groups('program --rank 2')];
-  const transfers = ({ exchanges }: Groups, kind: string) => exchanges.filter(({ collective }) => collective === kind);
+  const transfers = ({ communication }: Groups, kind: string) =>
+    communication.filter(({ collective }) => collective === kind);
   // One stage sends as often as the other receives: activations and gradients per micro-batch, the tied table once.
   for (const [from, to] of [
     [first, second],

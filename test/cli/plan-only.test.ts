@@ -201,6 +201,17 @@ slow('of a family: the note names it, explain --mesh has its experts, strategy s
   t.regex(shown, /dp 4 · tp 2 · ep 2/);
   t.regex(shown, /dp 2 of 4/);
   t.notRegex(shown, /\b[dt]p\.\d/);
+  for (const question of [
+    '--op /layers.0/experts/up/MatMul',
+    '--tensor layers.0.experts.up.weight',
+    '--report p.html',
+  ]) {
+    const { stdout } = await autopar(['explain', 'moe', ...question.split(' ')], { cwd: folder });
+    const page = question.includes('html') ? readFileSync(join(folder, 'p.html'), 'utf8') : '';
+    const read = stdout + page.replaceAll(/<script.*?<\/script>/gs, '');
+    t.regex(read, /dp 2 of 4/, question);
+    t.notRegex(read, /\b[dt]p\.\d/, question);
+  }
 
   const staged = await autopar([...STEP.split(' '), '--pp', '2', '--plan-only', '-o', 'gpt'], { cwd: folder });
   const stages = /^ {2}stages .*$/m.exec(staged.stdout)?.[0] ?? '';

@@ -119,7 +119,9 @@ test('explain without a question is the summary that compile printed', async (t)
   const explained = await run('autopar explain out --json');
   const [before, after] = [compiled, explained].map(({ stdout }) => JSON.parse(stdout) as Record<string, unknown>);
   const compared =
-    'model cluster degrees precision predicted recompute search zero heaviest communication memory'.split(' ');
+    'model cluster degrees precision predicted recompute search zero mostExpensive heaviest communication memory'.split(
+      ' ',
+    );
   for (const key of compared) t.deepEqual(after?.[key], before?.[key], key);
   t.regex(
     (await run('autopar explain out')).stdout,

@@ -29,7 +29,7 @@ async function planned(first: string, second: string) {
   try {
     const cluster = join(folder, 'cluster.yaml');
     writeFileSync(cluster, clusterText(first, second));
-    const { plan, heaviest, details } = await compile({
+    const { plan, mostExpensive, details } = await compile({
       ...{ generate: MODEL, cluster, output: join(folder, 'out'), pp: 2, planOnly: true },
       stages: 'E t*2 | t*2 H',
       training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-4 }, microBatches: 4 },
@@ -39,8 +39,8 @@ async function planned(first: string, second: string) {
       const own = spans.filter(({ line, kind }) => line === stage && (kind === 'forward' || kind === 'backward'));
       return own.map(({ from, until }) => Number((until - from).toPrecision(9)));
     };
-    const seconds = new Map(heaviest.map(({ operator, seconds }) => [operator, seconds]));
-    const layers = Math.max(...heaviest.map(({ count }) => count));
+    const seconds = new Map(mostExpensive.map(({ operator, seconds }) => [operator, seconds]));
+    const layers = Math.max(...mostExpensive.map(({ count }) => count));
     return { step: plan.predicted.stepSeconds, stages: [ofStage(0), ofStage(1)], seconds, layers };
   } finally {
     rmSync(folder, { recursive: true, force: true });

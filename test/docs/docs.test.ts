@@ -30,8 +30,8 @@ for (const [file, text] of Object.entries(referenceFiles())) {
 }
 
 // The compiler refuses a code that has no row, and an exit that its row lacks.
-test('every error code is one that the source throws', (t) => {
-  const source = sources()
+test('every error code is one that the source or a benchmark throws', (t) => {
+  const source = [...sources(), ...texts('bench')]
     .filter((text) => !text.includes('export const ERROR_CODES'))
     .join('\n');
   for (const section of Object.values(ERROR_CODES))

@@ -41,9 +41,7 @@ const TASKS: readonly (readonly [task: string, page: string, commands: number])[
   ['a first plan, and training', 'docs/getting-started.md', 4],
   ['a model of one’s own with annotations', 'docs/annotations.md', 1],
   ['training, resumed and exported', 'docs/training.md', 7],
-  ['plans in other forms', 'docs/checkpoints.md', 4],
-  ['a model per rank', 'docs/onnx.md', 3],
-  ['a folder for MindSpore', 'docs/mindspore.md', 2],
+  ['plans in other forms, and for other engines', 'docs/checkpoints.md', 9],
   ['a program for torchrun', 'docs/torch.md', 2],
 ];
 

@@ -2,9 +2,9 @@ import test from 'ava';
 import type { TensorType } from '../../src/ir/graph.js';
 import type { Operator } from '../../src/ir/operator.js';
 import { lowerOperator } from '../../src/partition/lower-operator.js';
-import { shardedText } from '../../src/partition/text.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import type { Strategy } from '../../src/sharding-propagation/strategy.js';
+import { shardedText } from './sharded-text.js';
 
 const mesh = makeMesh([
   ['dp', 2],

@@ -4,12 +4,12 @@ import { checkSharded } from '../../src/partition/check.js';
 import { liveness } from '../../src/partition/liveness.js';
 import { partition } from '../../src/partition/partition.js';
 import type { ShardedGraph, ShardedNode, ShardedTensor } from '../../src/partition/sharded-graph.js';
-import { shardedText } from '../../src/partition/text.js';
 import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { normalise } from '../../src/sharding-propagation/layout.js';
 import { makeResharder } from '../../src/sharding-propagation/resharding.js';
 import type { Strategy } from '../../src/sharding-propagation/strategy.js';
 import { megatron, mlp } from './mlp.js';
+import { shardedText } from './sharded-text.js';
 
 function lowered(assignment = megatron()): ShardedGraph {
   return partition(

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import test from 'ava';
 import type { OperatorReason, PlanDetails } from '../../src/api/index.js';
+import { partText } from '../../src/cli/part-text.js';
 import { autopar } from '../cli/autopar.js';
 import { missing } from '../missing.js';
 import { BROWSER, type OpenPage, withPage } from './browser.js';
@@ -96,7 +97,7 @@ browsed('figures in tables of a page are those of --json', async (t) => {
       (await rowsBelow(page, 'Time by part')).map(([part = '', time = '']) => [part, quantity(time)]),
     );
     for (const [part, seconds] of Object.entries(partsSeconds))
-      if (seconds > 0) t.true(near(parts.get(part) ?? 0, seconds), part);
+      if (seconds > 0) t.true(near(parts.get(partText(part)) ?? 0, seconds), part);
     const memory = await rowsBelow(page, 'Memory over a step');
     t.deepEqual(
       memory.map(([, most = ''], stage) => near(quantity(most), peakBytes[stage] ?? 0)),

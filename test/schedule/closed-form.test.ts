@@ -3,16 +3,20 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { pipelineSeconds, type StageSeconds, type Travel } from '../../src/schedule/closed-form.js';
+import { pipelineSeconds, type StageSeconds, type StageTravel } from '../../src/schedule/closed-form.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { interleaves, type ScheduleRequest } from '../../src/schedule/schedule.js';
 import { simulate } from '../../src/schedule/simulate.js';
 import { draws } from '../selection.js';
 
-const STILL: Travel = { seconds: 0, blocks: false };
+const STILL: StageTravel = { seconds: 0, blocks: false };
 
 /** Seconds of the simulated schedule. */
-function simulated(request: ScheduleRequest, stages: readonly StageSeconds[], { seconds, blocks }: Travel): number {
+function simulated(
+  request: ScheduleRequest,
+  stages: readonly StageSeconds[],
+  { seconds, blocks }: StageTravel,
+): number {
   const v = request.virtualStages ?? 1;
   return simulate(makeSchedule(request), {
     compute: (stage, _, phase) => {

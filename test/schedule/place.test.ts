@@ -4,17 +4,11 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
+import { placeSchedule, rendezvousSeconds } from '../../scripts/linear-order.js';
 import { endlessWait, type TransferEnd } from '../../src/program/rendezvous.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { placeOfPart } from '../../src/schedule/parts.js';
-import {
-  byStage,
-  type Passing,
-  type Placed,
-  placeSchedule,
-  placeTransfers,
-  rendezvousSeconds,
-} from '../../src/schedule/place.js';
+import { byStage, type Passing, type PlacedEvent, placeTransfers } from '../../src/schedule/place.js';
 import { type Action, phasesOf, UNIT_SECONDS } from '../../src/schedule/schedule.js';
 import { simulate } from '../../src/schedule/simulate.js';
 import { draws } from '../selection.js';
@@ -28,7 +22,7 @@ function nameOf({ stage, chunk, microBatch, phase }: Action): string {
 
 /** The transfers of each stage, each by a name of its own. */
 function exchanges(
-  lists: readonly (readonly Placed<Action, Passing<Action>>[])[],
+  lists: readonly (readonly PlacedEvent<Action, Passing<Action>>[])[],
 ): readonly (readonly TransferEnd[])[] {
   const names = new Map<Passing<Action>, string>();
   return lists.map((list, stage) =>

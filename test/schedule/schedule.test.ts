@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { inFlight, scheduleProblems } from '../../src/schedule/check.js';
+import { inFlight } from '../../src/schedule/in-flight.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../../src/schedule/parts.js';
 import {
@@ -16,6 +16,7 @@ import {
 import { simulate } from '../../src/schedule/simulate.js';
 import { draws } from '../selection.js';
 import { anySchedule } from './any-schedule.js';
+import { scheduleProblems } from './schedule-problems.js';
 
 test('every kind runs every action once, in order, and never stops', (t) => {
   t.notThrows(() =>

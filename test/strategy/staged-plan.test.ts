@@ -17,11 +17,11 @@ import { AutoparError } from '../../src/ir/error.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { checkSharded } from '../../src/partition/check.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
-import { shardedText } from '../../src/partition/text.js';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
 import { type StageUnit, stageUnits } from '../../src/search/pipeline/units.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import { planFromJson, planToJson } from '../../src/strategy/plan-json.js';
+import { shardedText } from '../partition/sharded-text.js';
 import { singleEdits } from './plan-edits.js';
 
 const MICRO_BATCHES = 4;

@@ -33,7 +33,7 @@ export interface MeasuredRow {
 }
 
 /** The values of a row's fields, in the places of columns.ts; fields that are not required may be absent. */
-interface Stated {
+interface StatedRun {
   readonly model: string;
   readonly device: string;
   readonly devices: number;
@@ -59,7 +59,7 @@ interface Stated {
 export function measuredRow(row: CsvRow): MeasuredRow | string {
   const record = recordOfRow(row);
   if (typeof record === 'string') return record;
-  const stated = record as unknown as Stated;
+  const stated = record as unknown as StatedRun;
   const { model, devices, network, predictions = 0, seconds, memoryBytes, memoryOfLast = false, fits = true } = stated;
   const { tp = 1, pp = 1, sp = 1, ep = 1, dp = devices / (tp * pp * sp) } = stated.configuration.degrees ?? {};
   if (!Number.isInteger(dp) || tp * pp * sp * dp !== devices) return 'degrees do not multiply to the devices';
@@ -93,7 +93,7 @@ export function measuredRow(row: CsvRow): MeasuredRow | string {
 }
 
 /** The cluster of a run with its links, or the reason why its devices are unknown. */
-function clusterOf({ device: id, devices, perNode, network, figures = {} }: Stated): Cluster | string {
+function clusterOf({ device: id, devices, perNode, network, figures = {} }: StatedRun): Cluster | string {
   const known = findDevice(id);
   if (!known) return `device ${id} is not in the catalogue`;
   const { memoryBytes = known.memoryBytes, memoryBandwidth = known.memoryBandwidth, ...links } = figures;

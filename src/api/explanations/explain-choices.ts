@@ -3,7 +3,7 @@
  * changes of the cluster. The folder's plan is planned again for it.
  */
 import type { MeshDegrees } from '../../search/degrees.js';
-import type { RankedDegrees, Rejected } from '../../search/plan.js';
+import type { RankedDegrees, RejectedDegrees } from '../../search/plan.js';
 import { endedBy } from '../options/in-javascript.js';
 import { callback, checkArguments, countOrAll, flag, options, signal as signalKind, text } from '../options/kinds.js';
 import { openReplanning, planAgain } from '../planning/replan.js';
@@ -26,7 +26,7 @@ export interface ExplainedChoices {
   readonly degrees: MeshDegrees;
   /** The best combinations that fit, the chosen one first. */
   readonly top: readonly RankedDegrees[];
-  readonly rejected: readonly Rejected[];
+  readonly rejected: readonly RejectedDegrees[];
   /** Empty unless requested. */
   readonly sensitivities: readonly PlanSensitivity[];
 }

@@ -10,6 +10,7 @@ import { stagePins } from '../../search/pipeline/stage-pins.js';
 import { propagate } from '../../sharding-propagation/propagation/propagate.js';
 import { EXPERTS, INNER_AXES, type InnerDegrees } from '../../sharding-propagation/roles.js';
 import { assignmentOf } from '../../strategy/assignment-of.js';
+import type { PlanMeshes } from '../../strategy/diff.js';
 import type { Plan } from '../../strategy/plan.js';
 import { stagedGraph } from '../../strategy/staged-graph.js';
 import { type Explainable, meshesIn } from '../explain.js';
@@ -28,6 +29,8 @@ import { servedStages } from './explain-served.js';
 
 export interface ExplainableFolder {
   readonly explainable: Explainable;
+  /** Names and sizes of the plan's axes, for `axesInWords`. */
+  readonly plan: PlanMeshes;
   /** The number format that most of the plan is priced in; null in plans of earlier versions. */
   readonly precision: string | null;
   /** Notes for the user, one line each. */
@@ -69,6 +72,7 @@ export async function openExplainable(directory: string, model?: string): Promis
   const { plan, source, planned } = await openPlan(directory, model);
   return {
     explainable: await explainablePlanOf(directory, source, plan, planned),
+    plan,
     precision: plan.predicted.precision ?? null,
     notes: [],
   };

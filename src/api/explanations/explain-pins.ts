@@ -12,7 +12,7 @@ import { partition } from '../../partition/partition.js';
 import { fitProblem } from '../../search/fit-memory.js';
 import { type MeshProblem, meshProblem } from '../../search/mesh-problem.js';
 import { operatorFactsOf } from '../../search/operator-facts.js';
-import { type AlikeOperators, type Otherwise, PinPricing } from '../../search/pin-prices.js';
+import { type AlikeOperators, type PinnedAssignment, PinPricing } from '../../search/pin-prices.js';
 import { searchPins } from '../../search/pinned.js';
 import { stagePins } from '../../search/pipeline/stage-pins.js';
 import { requestedZero } from '../../search/zero.js';
@@ -218,7 +218,7 @@ class WithinMemory {
     private readonly limit: number | undefined,
   ) {}
 
-  look(found: Otherwise | null, alike: AlikeOperators): PinnedOptimum | null {
+  look(found: PinnedAssignment | null, alike: AlikeOperators): PinnedOptimum | null {
     if (!found) return null;
     const { states, cost, bound, problem } = found;
     const assignment = problem.groups.assignmentOf(states);

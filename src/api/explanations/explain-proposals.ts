@@ -17,7 +17,7 @@ import { type Sensitivity, sensitivities } from '../planning/step-sensitivity.js
 
 export interface ExplainedProposals {
   readonly plan: Plan;
-  /** What compile compared; where it left nothing, or a time limit ended its search, the search again. */
+  /** The plans that compile compared; where it left none, or a time limit ended its search, the search again. */
   readonly comparison: PlanComparison;
   /** Changes of the cluster and their effect on the step; null unless requested. */
   readonly sensitivity: { readonly search: ProposalsRecord; readonly changes: readonly Sensitivity[] } | null;

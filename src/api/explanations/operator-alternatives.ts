@@ -31,9 +31,13 @@ export interface ExplainedStrategy {
   /** Axes by factor (`n`, or a piece `n.1`). */
   readonly axes: Readonly<Record<string, readonly string[]>>;
   readonly pieces: Readonly<Record<string, readonly number[]>>;
-  /** Axes over which partial sums pass through the operator unreduced. */
+  /** Axes over which partial operands pass through the operator unreduced. */
+  readonly partial: readonly string[];
+  /** Of the partial sums that it makes: `none`, `all-reduce`, or `scatter onto m`. */
+  readonly reduction: string;
+  /** @deprecated older name of `partial` */
   readonly carried: readonly string[];
-  /** `none`, `all-reduce`, or `scatter onto m`. */
+  /** @deprecated older name of `reduction` */
   readonly owed: string;
 }
 
@@ -241,11 +245,14 @@ export function explainedStrategy(
   mesh: Mesh,
 ): ExplainedStrategy {
   const reduction = pending.kind === 'scatter' ? `scatter onto ${pending.factor}` : pending.kind;
+  const partial = namesOn(mesh, partialOperands?.axes ?? []);
   const named = Object.entries(axes).map(([factor, names]) => [factor, namesOn(mesh, names)] as const);
   return {
     axes: Object.fromEntries(named),
     pieces,
-    carried: namesOn(mesh, partialOperands?.axes ?? []),
+    partial,
+    reduction,
+    carried: partial,
     owed: reduction,
   };
 }

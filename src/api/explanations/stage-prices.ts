@@ -16,7 +16,7 @@ export interface StagePrices {
   readonly resharder: Resharder;
 }
 
-/** What prices of a plan depend on. */
+/** The inputs of a plan's prices. */
 interface PricedPlan {
   readonly cluster: Cluster;
   readonly assignment: Pick<Assignment, 'mesh'>;

@@ -3,7 +3,7 @@
  * from a plan.
  */
 import { badOption } from '../../ir/error.js';
-import type { Dispatched, DispatchOptions } from '../../ir/experts/dispatch-experts.js';
+import type { DispatchedExperts, DispatchOptions } from '../../ir/experts/dispatch-experts.js';
 import { DISPATCHES } from '../../ir/experts/dispatches.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
 import type { PlanPass } from '../../strategy/plan.js';
@@ -28,7 +28,7 @@ export function checkDispatch({ capacityFactor = 1 }: DispatchOptions): void {
 }
 
 /** The pass as plan.json has it. */
-export function dispatchPass(options: DispatchOptions, layers: readonly Dispatched[]): PlanPass {
+export function dispatchPass(options: DispatchOptions, layers: readonly DispatchedExperts[]): PlanPass {
   return { name: PASS, options: { ...dispatchIn(options), slots: layers.map(({ capacity }) => capacity).join(' ') } };
 }
 
@@ -52,6 +52,6 @@ export function dropsTokens(passes: readonly PlanPass[]): boolean {
 }
 
 /** The note about a layer for the user. */
-export function dispatchNote({ name, experts, chosen, tokens, capacity }: Dispatched): string {
+export function dispatchNote({ name, experts, chosen, tokens, capacity }: DispatchedExperts): string {
   return `${name}: top ${chosen} of ${experts} experts, each takes ${capacity} of a sample's ${tokens} tokens`;
 }

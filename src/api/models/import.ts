@@ -5,7 +5,7 @@ import { basename } from 'node:path';
 import type { TrainingGraph } from '../../ir/autodiff/training-graph.js';
 import { batchDimensions } from '../../ir/batch.js';
 import { AutoparError } from '../../ir/error.js';
-import { type Dispatched, type DispatchOptions, dispatchExperts } from '../../ir/experts/dispatch-experts.js';
+import { type DispatchedExperts, type DispatchOptions, dispatchExperts } from '../../ir/experts/dispatch-experts.js';
 import { expandExperts } from '../../ir/experts/expand-experts.js';
 import { sumGathered } from '../../ir/experts/gathered-results.js';
 import { sumGatheredWeights } from '../../ir/experts/gathered-weights.js';
@@ -256,7 +256,7 @@ function reboundNotes(
 function passesOf(
   options: ImportOptions,
   experts: readonly PlanPass[],
-  layers: readonly Dispatched[],
+  layers: readonly DispatchedExperts[],
 ): readonly PlanPass[] {
   return [
     { name: 'inline-functions' },

@@ -64,8 +64,8 @@ export interface PreparedTraining {
  */
 export function importedFor(
   training: TrainingFormOptions | undefined,
-  shared: Shared = {},
-): Pick<ImportOptions, 'forTraining' | 'keepsParameters'> & Shared {
+  shared: SharedDimensions = {},
+): Pick<ImportOptions, 'forTraining' | 'keepsParameters'> & SharedDimensions {
   if (!training) return shared;
   return {
     ...shared,
@@ -77,15 +77,15 @@ export function importedFor(
 }
 
 /** Import options for the dimensions that ranks shard besides batch and weights: sequence and experts. */
-export type Shared = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts' | 'stacksExperts'>;
+export type SharedDimensions = Pick<ImportOptions, 'sharesSequence' | 'sharesExperts' | 'stacksExperts'>;
 
 /** The options for these degrees. */
-export function sharedBy({ sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {}): Shared {
+export function sharedBy({ sp = 1, ep = 1 }: { readonly sp?: number; readonly ep?: number } = {}): SharedDimensions {
   return { ...(sp > 1 ? { sharesSequence: true } : {}), ...(ep > 1 ? { sharesExperts: true } : {}) };
 }
 
 /** The options that a model, or the model of a plan, was imported with. */
-export function sharedIn({ passes }: { readonly passes: readonly Pick<PlanPass, 'name'>[] }): Shared {
+export function sharedIn({ passes }: { readonly passes: readonly Pick<PlanPass, 'name'>[] }): SharedDimensions {
   const has = (pass: string) => passes.some(({ name }) => name === pass);
   return {
     ...(has('write-attention') ? { sharesSequence: true } : {}),

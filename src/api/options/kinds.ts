@@ -71,7 +71,7 @@ export function either(one: OptionKind, other: OptionKind): OptionKind {
   };
 }
 
-/** Of the kind, or null. */
+/** A value of the kind, or null. */
 export function orNull(kind: OptionKind): OptionKind {
   return either(kind, { expected: 'null', holds: (value) => value === null });
 }
@@ -104,7 +104,7 @@ export function having(kind: OptionKind, ...names: readonly string[]): OptionKin
   };
 }
 
-/** Of the kind, or left out: for arguments. */
+/** A value of the kind, or none: for arguments. */
 export function leftOut(kind: OptionKind): OptionKind {
   return { ...kind, holds: (value) => value === undefined || kind.holds(value) };
 }
@@ -120,7 +120,7 @@ export function checkArguments(name: string, given: Readonly<Record<string, read
   }
 }
 
-/** What is wrong with data that other versions may have written: keys without a kind are theirs. Null where nothing is. */
+/** The fault of data that other versions may have written: keys without a kind are theirs. Null where there is none. */
 export function misfit(value: unknown, kind: OptionKind, place: string): string | null {
   if (!kind.holds(value)) return `${place}: expected ${kind.expected}, found ${shown(value)}`;
   for (const [name, own] of Object.entries(kind.keys ?? {})) {

@@ -33,7 +33,7 @@ export function comparisonToJson({ proposals, ...others }: PlanComparison, plan:
 }
 
 /**
- * What was compared with the plan of a folder; null where the folder has no such file, or that of another plan or version.
+ * The plans compared with that of a folder; null where the folder has no such file, or that of another plan or version.
  * @throws AutoparError `bad-source` (input) where the file was cut or edited
  */
 export async function readComparison(directory: string, plan: Plan): Promise<PlanComparison | null> {

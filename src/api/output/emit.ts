@@ -37,7 +37,7 @@ export interface EmitOptions
     'mode' | 'annotations' | 'config' | 'axes' | 'memory' | 'searchMode' | 'complete' | 'solver'
   > &
     Pick<SourceDecisions, 'proposals'>;
-  /** What was compared with the plan, for reports. */
+  /** The plans compared with this one, for reports. */
   readonly comparison?: PlanComparison;
 }
 

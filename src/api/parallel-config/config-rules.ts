@@ -101,14 +101,14 @@ function range(counts: readonly number[]): string {
   return least === most ? `${least}` : `${least} or ${most}`;
 }
 
-interface Broken {
+interface BrokenRule {
   /** The keys that break the rule, the main one first. */
   readonly keys: readonly ConfigKey[];
   readonly sentence: string;
   readonly hint: string;
 }
 
-type ConfigRule = (config: ParallelConfig, devices: number | undefined) => Broken | null;
+type ConfigRule = (config: ParallelConfig, devices: number | undefined) => BrokenRule | null;
 
 const RULES: readonly ConfigRule[] = [
   fitsDevices,
@@ -121,7 +121,7 @@ const RULES: readonly ConfigRule[] = [
   inputsFitDevices,
 ];
 
-function fitsDevices(config: ParallelConfig, devices: number | undefined): Broken | null {
+function fitsDevices(config: ParallelConfig, devices: number | undefined): BrokenRule | null {
   if (devices === undefined || !pinsDegrees(config)) return null;
   const factors = (
     [
@@ -142,7 +142,7 @@ function fitsDevices(config: ParallelConfig, devices: number | undefined): Broke
   };
 }
 
-function enoughMicroBatches({ useParallel, pipelineStage, microBatchNum }: ParallelConfig): Broken | null {
+function enoughMicroBatches({ useParallel, pipelineStage, microBatchNum }: ParallelConfig): BrokenRule | null {
   if (!useParallel || pipelineStage === 1 || microBatchNum >= pipelineStage) return null;
   return {
     keys: ['microBatchNum', 'pipelineStage'],
@@ -154,7 +154,7 @@ function enoughMicroBatches({ useParallel, pipelineStage, microBatchNum }: Paral
 }
 
 /** Layers that recompute are counted by stage, and by chunk where stages have several. */
-function countsFitStages(config: ParallelConfig): Broken | null {
+function countsFitStages(config: ParallelConfig): BrokenRule | null {
   const { pipelineStage } = config;
   const chunks = chunksOf(config);
   for (const key of ['recompute', 'selectRecompute'] as const) {
@@ -174,7 +174,7 @@ function countsFitStages(config: ParallelConfig): Broken | null {
   return null;
 }
 
-function dataModeShardsTheBatchOnly(config: ParallelConfig): Broken | null {
+function dataModeShardsTheBatchOnly(config: ParallelConfig): BrokenRule | null {
   if (!config.useParallel || config.parallelMode !== 'data') return null;
   const keys = (['modelParallel', 'pipelineStage', 'contextParallel'] as const).filter((key) => config[key] > 1);
   const [key] = keys;
@@ -186,7 +186,12 @@ function dataModeShardsTheBatchOnly(config: ParallelConfig): Broken | null {
   };
 }
 
-function dataModeFeedsParts({ useParallel, parallelMode, fullBatch, datasetStrategy }: ParallelConfig): Broken | null {
+function dataModeFeedsParts({
+  useParallel,
+  parallelMode,
+  fullBatch,
+  datasetStrategy,
+}: ParallelConfig): BrokenRule | null {
   if (!useParallel || parallelMode !== 'data' || !(fullBatch || datasetStrategy === 'full_batch')) return null;
   return {
     keys: fullBatch ? ['fullBatch'] : ['datasetStrategy'],
@@ -197,7 +202,7 @@ function dataModeFeedsParts({ useParallel, parallelMode, fullBatch, datasetStrat
   };
 }
 
-function expertsDivideRanks(config: ParallelConfig): Broken | null {
+function expertsDivideRanks(config: ParallelConfig): BrokenRule | null {
   const { expertParallel, dataParallel, contextParallel } = config;
   const ranks = dataParallel * contextParallel;
   if (!pinsDegrees(config) || ranks % expertParallel === 0) return null;
@@ -211,7 +216,10 @@ function expertsDivideRanks(config: ParallelConfig): Broken | null {
   };
 }
 
-function standsAlone({ useParallel, parallelMode, given }: ParallelConfig, devices: number | undefined): Broken | null {
+function standsAlone(
+  { useParallel, parallelMode, given }: ParallelConfig,
+  devices: number | undefined,
+): BrokenRule | null {
   if (devices === undefined || devices === 1) return null;
   if (useParallel && parallelMode !== 'stand-alone') return null;
   const key = useParallel || !given.has('useParallel') ? 'parallelMode' : 'useParallel';
@@ -224,7 +232,7 @@ function standsAlone({ useParallel, parallelMode, given }: ParallelConfig, devic
   };
 }
 
-function inputsFitDevices({ datasetStrategy }: ParallelConfig, devices: number | undefined): Broken | null {
+function inputsFitDevices({ datasetStrategy }: ParallelConfig, devices: number | undefined): BrokenRule | null {
   if (devices === undefined || datasetStrategy === null || typeof datasetStrategy === 'string') return null;
   const large = datasetStrategy.find((counts) => counts.reduce((product, count) => product * count, 1) > devices);
   if (!large) return null;
@@ -240,7 +248,7 @@ export function keyText(key: ConfigKey): string {
   return KEY_ROWS.find((row) => row.key === key)?.path.at(-1) ?? key;
 }
 
-function breaks({ file, given }: ParallelConfig, { keys, sentence, hint }: Broken): AutoparError {
+function breaks({ file, given }: ParallelConfig, { keys, sentence, hint }: BrokenRule): AutoparError {
   const line = keys.map((key) => given.get(key)).find((found) => typeof found === 'number');
   const where = { ...(file === null ? {} : { file }), ...(typeof line === 'number' ? { line } : {}) };
   return new AutoparError('config-rule', 'input', sentence, where, hint);

@@ -20,8 +20,8 @@ import {
   type Choices,
   type ComparedPlan,
   type FittingPlan,
-  type Formed,
   figureOf,
+  type PreparedModel,
   peakOf,
   ranked,
   refusal,
@@ -33,7 +33,7 @@ import { MOST_WORK, MOST_WORK_WITHOUT_ROLES, meshWork, plainWork } from './plann
 import { asSearched, unproposed } from './proposals.js';
 import { type StepSearch, stepRemedy } from './search-step.js';
 
-export interface ChosenPlan extends Formed {
+export interface ChosenPlan extends PreparedModel {
   readonly planned: PlannedModel;
   /** `free`: axes of the plan may shard any factor; as requested where it is left out. */
   readonly axes?: 'free';
@@ -198,7 +198,7 @@ function taken(all: readonly FittingPlan[], { options, cluster }: Choices): read
  */
 async function planned(
   { options }: Choices,
-  formed: Formed,
+  formed: PreparedModel,
   memory: PlanOptions['memory'],
   deadline?: Deadline,
 ): Promise<FittingPlan> {

@@ -15,7 +15,7 @@ import type { NestedCompileOptions } from '../requests/compile-options.js';
 import { microBatchCount } from './proposals.js';
 
 /** A model in the form that is planned. */
-export interface Formed {
+export interface PreparedModel {
   readonly imported: ImportedModel;
   /** The training options with the number of micro-batches. */
   readonly training: Training | undefined;
@@ -30,7 +30,7 @@ export interface Choices {
   /** Training as requested; undefined for inference. */
   readonly training: Training | undefined;
   /** The model as it is planned. @throws AutoparError where it cannot have these micro-batches */
-  readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<Formed>;
+  readonly form: (asked: NestedCompileOptions, training: Training | undefined) => Promise<PreparedModel>;
 }
 
 /** A candidate plan, and its result. */
@@ -52,7 +52,7 @@ export interface ComparedPlan {
 }
 
 /** A plan that fits. */
-export interface FittingPlan extends Formed {
+export interface FittingPlan extends PreparedModel {
   readonly planned: PlannedModel;
   /** `free`: any axis may shard any factor; left out, axes shard by their roles. */
   readonly axes?: 'free';

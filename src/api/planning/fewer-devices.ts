@@ -1,5 +1,5 @@
 /**
- * @file Whether fewer devices make a step as fast: searches parts of the cluster, from half of it downwards, for a step within
+ * @file Whether fewer devices make a step as fast: searches device subsets, from half of it downwards, for a step within
  * 2 % of the plan's, until a size has none.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';

@@ -16,15 +16,22 @@ import {
   type Choices,
   type ComparedPlan,
   type FittingPlan,
-  type Formed,
   figureOf,
   notTaken,
+  type PreparedModel,
   refusal,
   stepSecondsOf,
 } from './compared-plans.js';
 import { hasStages, isSearched, likeliest, mayBeTaken, withEstimate } from './next-proposal.js';
 import { MOST_WORK, MOST_WORK_OF_KINDS, meshWork } from './planning-work.js';
-import { kindOf, microBatchCount, type Proposed, type Proposer, proposalOptions, proposer } from './proposals.js';
+import {
+  kindOf,
+  microBatchCount,
+  type ProposedConfigurations,
+  type Proposer,
+  proposalOptions,
+  proposer,
+} from './proposals.js';
 import type { StepSearch } from './search-step.js';
 
 export interface LoweredProposals {
@@ -129,7 +136,7 @@ class ProposalLowering {
   constructor(
     private readonly choices: Choices,
     private readonly wholeBytes: Proposer['wholeBytes'],
-    private readonly within: (bytes: number) => Promise<Proposed | AutoparError>,
+    private readonly within: (bytes: number) => Promise<ProposedConfigurations | AutoparError>,
     private readonly alone: FittingPlan | null,
     private readonly deadline: Deadline,
   ) {
@@ -240,7 +247,7 @@ class ProposalLowering {
 }
 
 /** Work of planning a proposal. Training graphs of a model have almost the same operators at any number of micro-batches. */
-function workOf({ configuration }: PricedConfiguration, { imported }: Formed): number {
+function workOf({ configuration }: PricedConfiguration, { imported }: PreparedModel): number {
   const { dp, sp, tp } = configuration.degrees;
   return meshWork(imported.graph, dp * sp * tp);
 }
@@ -291,7 +298,7 @@ async function lowerProposal(
 async function lowerFormed(
   { options, training }: Choices,
   priced: PricedConfiguration,
-  formed: Formed,
+  formed: PreparedModel,
   isOpen: boolean,
   deadline: Deadline,
 ): Promise<FittingPlan> {

@@ -5,7 +5,7 @@ import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { bytesForTensors, fixedBytes } from '../../cost-model/predict.js';
 import { AutoparError } from '../../ir/error.js';
 import type { DegreesVerdict, FoundConfigurations } from '../../search/configurations/best-configurations.js';
-import type { Combination, Decided, SpaceOptions } from '../../search/configurations/space.js';
+import type { Combination, DecidedSettings, SpaceOptions } from '../../search/configurations/space.js';
 import { devicesWritten } from '../../search/figures.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { listedDegrees } from '../../sharding-propagation/roles.js';
@@ -32,7 +32,7 @@ export function impossible(
 }
 
 /** Which of the given degrees leave no degrees for the others. */
-function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts'], decided: Decided): string {
+function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts'], decided: DecidedSettings): string {
   const { pp, dp, sp, tp, ep = 1 } = decided;
   const given = Object.entries({ pp, dp, sp, tp }).flatMap(([axis, degree]) =>
     degree === undefined ? [] : [{ axis, degree }],

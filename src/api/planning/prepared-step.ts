@@ -9,14 +9,14 @@ import type { Preferences } from '../../search/preference.js';
 import type { WorkReader } from './step-works.js';
 
 /** The work of a micro-batch's layers over tp. */
-export type Works = (tp: number, microBatch: number) => ModelWork;
+export type WorkOfDegrees = (tp: number, microBatch: number) => ModelWork;
 
 /** A model and a cluster that have been read: all that a search needs, also for a changed cluster. */
 export interface PreparedStep {
   readonly name: string;
   readonly cluster: Cluster;
   readonly space: SpaceOptions;
-  readonly works: Works;
+  readonly works: WorkOfDegrees;
   readonly read: WorkReader;
   /** Samples that facts and FLOPs are read at: one, or the file's own batch where it cannot be rebuilt at one. */
   readonly sample: number;

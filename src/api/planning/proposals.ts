@@ -31,7 +31,7 @@ import { pricingFor } from './preferred-step.js';
 import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
 
 /** Proposals within a memory limit. */
-export interface Proposed {
+export interface ProposedConfigurations {
   /** The best of each combination of degrees by the price of layers; for training, the best of each kind comes first. */
   readonly proposals: readonly PricedConfiguration[];
   /** The search that the proposals are from. */
@@ -41,7 +41,7 @@ export interface Proposed {
 export interface Proposer {
   /** Bytes that a proposal would need on the fullest device without sharded training state (ZeRO 0). */
   readonly wholeBytes: (proposal: PricedConfiguration) => number;
-  readonly propose: (limitBytes: number | null) => Promise<Proposed>;
+  readonly propose: (limitBytes: number | null) => Promise<ProposedConfigurations>;
   /** Fewer devices that are as fast as the result found; not searched under a time limit. */
   readonly fewer: (found: StepSearch) => Promise<FewerDevices | null>;
 }
@@ -181,7 +181,7 @@ export function microBatchCount({ globalBatch, microBatch, degrees }: StepConfig
   return globalBatch / (microBatch * degrees.dp);
 }
 
-/** What a proposal decides for the operators' planner, where it is not given. */
+/** The settings that a proposal decides for the sharding plan, where they are not given. */
 export const PROPOSED_OPTIONS = [
   ...(['dp', 'tp', 'pp', 'sp', 'ep', 'schedule', 'virtualStages', 'zero', 'recompute', 'offload'] as const),
 ] as const satisfies readonly (keyof ProposalRequest)[];

@@ -14,9 +14,15 @@ import { withoutUndefined } from '../../ir/without-undefined.js';
 import { type DegreesVerdict, inOrder } from '../../search/configurations/best-configurations.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import type { ConfigurationSearchOptions } from '../../search/configurations/pricing.js';
-import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../../search/configurations/space.js';
+import {
+  combinations,
+  type DecidedSettings,
+  divisors,
+  factsOf,
+  type SpaceOptions,
+} from '../../search/configurations/space.js';
 import { timeWritten } from '../../search/figures.js';
-import { type Preferences, preferencesOf, type Wish } from '../../search/preference.js';
+import { type PlanPreference, type Preferences, preferencesOf } from '../../search/preference.js';
 import { listInWords } from '../../search/smallest-conflict.js';
 import { Deadline } from '../../solver/deadline.js';
 import type { WriteModelOptions } from '../models/write-model.js';
@@ -34,10 +40,10 @@ import { type FewerDevices, fewerDevices } from './fewer-devices.js';
 import type { Purpose, ReadWork } from './graph-work.js';
 import { impossible, nothingFits, outOfTime } from './no-step.js';
 import { type PreferredStep, preferredStep } from './preferred-step.js';
-import type { PreparedStep, Works } from './prepared-step.js';
+import type { PreparedStep, WorkOfDegrees } from './prepared-step.js';
 import { evenShare, isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
-export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | keyof WriteModelOptions>, Wish {
+export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | keyof WriteModelOptions>, PlanPreference {
   /** The cluster, where it is known already. */
   readonly on?: Cluster;
   readonly objective?: 'time' | 'memory';
@@ -61,7 +67,7 @@ export interface StepSearch extends PreferredStep {
   readonly gap: number;
   readonly objective: ConfigurationSearchOptions['objective'];
   /** Decisions before the search. */
-  readonly decided: Decided;
+  readonly decided: DecidedSettings;
   /** The preferences that the plan was chosen by. */
   readonly preferences: Preferences;
   /** Fewer devices that are as fast; null where none are, or they were not searched. */
@@ -271,7 +277,7 @@ async function spaceOf(
   cluster: Cluster,
   read: WorkReader,
   generated: GeneratedModel | null,
-): Promise<{ readonly space: SpaceOptions; readonly works: Works; readonly sample: number }> {
+): Promise<{ readonly space: SpaceOptions; readonly works: WorkOfDegrees; readonly sample: number }> {
   const sample = await sampleOf(options, read, generated);
   const facts = factsOf((await read(1, sample)).work);
   const space: SpaceOptions = {
@@ -310,7 +316,7 @@ async function builtSpace(
   whole: SpaceOptions,
   read: WorkReader,
   signal: AbortSignal | undefined,
-): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
+): Promise<{ readonly space: SpaceOptions; readonly works: WorkOfDegrees }> {
   const unbuilt = new Map<number, string>();
   const tried: WorkReader = async (tp, size) => {
     try {
@@ -346,7 +352,7 @@ function possibleOf(space: SpaceOptions): { readonly tps: readonly number[]; rea
   };
 }
 
-function decidedOf(options: StepSearchOptions): Decided {
+function decidedOf(options: StepSearchOptions): DecidedSettings {
   const { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages } = options;
   const { meshOrder, offload } = options;
   const degrees = { dp, tp, pp, sp, ep };

@@ -69,13 +69,13 @@ async function measured(
 const SEGMENT_FILE = 'segments/measured.onnx';
 const AXIS = 'tp';
 
-interface Measured {
+interface MeasuredProgram {
   readonly program: Program;
   /** The model of the segment; null if nothing is computed. */
   readonly model: Uint8Array | null;
 }
 
-function programOf(subject: MeasuredSubject, ranks: number, repeats: number): Measured {
+function programOf(subject: MeasuredSubject, ranks: number, repeats: number): MeasuredProgram {
   if (subject.kind === 'collective') return collectiveProgram(subject.collective, subject.elements, ranks, repeats);
   return computeProgram(segmentOf(subject), ranks, repeats);
 }
@@ -124,7 +124,7 @@ function chain(
   });
 }
 
-function computeProgram(segment: SegmentModel, ranks: number, repeats: number): Measured {
+function computeProgram(segment: SegmentModel, ranks: number, repeats: number): MeasuredProgram {
   const [inputs, outputs] = [Object.keys(segment.inputs), Object.keys(segment.results)];
   const tensors = { ...unshardedTensors(segment.inputs, ranks), ...unshardedTensors(segment.results, ranks) };
   const once: readonly Instruction[] = [
@@ -175,7 +175,7 @@ function recordOf({ inputs, results, nodes }: SegmentModel): SegmentOutline {
   };
 }
 
-function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number, repeats: number): Measured {
+function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number, repeats: number): MeasuredProgram {
   const { collective, from, to, shape } = exchangeOf(kind, elements, ranks);
   const instructions = Array.from({ length: repeats }, (_, id): readonly Instruction[] => [
     { kind: 'start', id, collective, axes: [AXIS], input: 'a', output: 'y', label: 'measured' },

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
 import type { ClusterDescription, DeviceDescription } from '../../cost-model/cluster-schema.js';
-import type { Crowded, FittedProfile, Measurement } from '../../cost-model/fit-profile.js';
+import type { CrowdedRanks, FittedProfile, Measurement } from '../../cost-model/fit-profile.js';
 import { QUANTITY_RANGE } from '../../cost-model/quantities.js';
 import { AutoparError } from '../../ir/error.js';
 import { listOf, mapOf, record } from '../../ir/json-schema.js';
@@ -44,7 +44,10 @@ export interface MachineProfile {
 const positive = { type: 'number', ...QUANTITY_RANGE };
 const text = { type: 'string' };
 
-/** What is read of a profile; `measured` and `errors` are for people. The cluster's form is checked as that of other files. */
+/**
+ * The part of a profile that is read; `measured` and `errors` are for people. The cluster's form is checked as that of other
+ * files.
+ */
 const profileCheck = schemaCheck<MachineProfile>(
   {
     type: 'object',
@@ -163,7 +166,7 @@ function sizedTo({ description }: Cluster, ranks: number, cores: number, alone: 
 }
 
 /** A cluster of ranks that share the cores: as measured, in proportion to their number. */
-function crowdedTo({ description }: Cluster, ranks: number, cores: number, crowded: Crowded): Cluster {
+function crowdedTo({ description }: Cluster, ranks: number, cores: number, crowded: CrowdedRanks): Cluster {
   const { device, level } = partsOf(description);
   const [speed, memory] = [crowded.speed, crowded.memorySpeed].map((share) => (share * cores) / ranks);
   // Number of ranks relative to that at which collectives were measured.

@@ -6,7 +6,7 @@ import type { MeasuredSubject } from '../../cost-model/fit-profile.js';
 import { COLLECTIVE_KINDS, type CollectiveKind } from '../../cost-model/levels.js';
 import type { Timing } from './measured-program.js';
 
-export interface Planned {
+export interface PlannedMeasurement {
   readonly subject: MeasuredSubject;
   readonly ranks: number;
   readonly timing: Timing;
@@ -59,14 +59,14 @@ const QUICK: SweepSizes = {
 };
 
 /** The measurements in order. Compute runs on as many ranks as there are cores, so that they share resources as in programs. */
-export function sweep(cores: number, quick: boolean): readonly Planned[] {
+export function sweep(cores: number, quick: boolean): readonly PlannedMeasurement[] {
   const sizes = quick ? QUICK : FULL;
   const busy = busyRanks(cores);
   const crowded = 2 * busy;
   const groups = [...new Set([2, 4, 8, crowded])].filter(
     (ranks) => (quick ? ranks === 2 : ranks <= Math.max(4, cores)) || ranks === crowded,
   );
-  const on = (ranks: number, subject: MeasuredSubject): Planned => ({
+  const on = (ranks: number, subject: MeasuredSubject): PlannedMeasurement => ({
     subject,
     ranks,
     timing: timingOf(subject, ranks / Math.min(ranks, cores), sizes.seconds),

@@ -15,7 +15,7 @@ import type { Counterparts } from './counterparts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** The error for something that has no form at reduced sizes; its message is the end of a sentence. */
-export class Unmapped extends Error {}
+export class NoReducedForm extends Error {}
 
 /** Which sizes of the rehearsal's model correspond to those of the plan's. */
 export interface SizePairs {
@@ -100,7 +100,8 @@ export function mappedLayout(
   pairs: SizePairs,
 ): Layout {
   const { axes, mesh } = reduced;
-  if (dims.length !== after.length) throw new Unmapped(`a tensor has ${after.length} dimensions, not ${dims.length}`);
+  if (dims.length !== after.length)
+    throw new NoReducedForm(`a tensor has ${after.length} dimensions, not ${dims.length}`);
   const made = dims.map((pieces, dimension) => {
     const names = pieces.map((piece) => axes(piece.axes));
     const cuts = names.map((own) => axesSize(mesh, own));
@@ -158,7 +159,7 @@ function solved(
   );
   const found = row ?? search(0, total);
   if (found) return found;
-  throw new Unmapped(`pieces ${sizes.join(' | ')} have no counterparts that multiply to ${total}`);
+  throw new NoReducedForm(`pieces ${sizes.join(' | ')} have no counterparts that multiply to ${total}`);
 
   function search(index: number, rest: number): readonly number[] | null {
     const isFit = (size: number) => rest % size === 0 && isCut(size, index);

@@ -28,7 +28,7 @@ import type { ImportedModel } from '../models/import.js';
 import type { BigPlan } from './big-plan.js';
 import type { Counterparts } from './counterparts.js';
 import type { FewerParts } from './fewer-parts.js';
-import { mappedEntry, mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
+import { mappedEntry, mappedLayout, NoReducedForm, type SizePairs } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** The model and mesh that a rehearsal's plan is made for. */
@@ -82,7 +82,7 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
   for (const node of graph.nodes) {
     if (node.phase === 'recompute') continue;
     const entry = big.entryOf(same.nodeOf.get(node.name) ?? '');
-    if (!entry) throw new Unmapped(`the plan has no entry for operator ${node.name}`);
+    if (!entry) throw new NoReducedForm(`the plan has no entry for operator ${node.name}`);
     const { stage, chunk } = places(node.name);
     const { stage: _stage, chunk: _chunk, ...rest } = mappedEntry(entry, ruleOf(operatorOf(graph, node)), mesh, pairs);
     const recompute = cloned.has(node.name);
@@ -161,13 +161,13 @@ function placesIn(cut: CutGraph | null): (name: string) => StagePlace {
   return (name) => places.get(name) ?? { stage: 0, chunk: 0 };
 }
 
-type Assigned = Pick<Assignment, 'mesh' | 'strategies' | 'inputs'>;
+type AssignedStrategies = Pick<Assignment, 'mesh' | 'strategies' | 'inputs'>;
 
 function assignedTo(
   { assignment }: BigPlan,
   { graph, mesh, pairs, same }: SmallModel,
   operators: Readonly<Record<string, PlanOperator>>,
-): Assigned {
+): AssignedStrategies {
   const strategies = new Map(
     graph.nodes.flatMap(({ name, group, phase }): readonly (readonly [string, Strategy])[] => {
       // Clones follow their originals.
@@ -195,7 +195,7 @@ function reshardsOf(
   { assignment, graph: whole }: BigPlan,
   small: SmallModel,
   cut: CutGraph | null,
-  assigned: Assigned,
+  assigned: AssignedStrategies,
   produced: ReadonlyMap<string, Layout>,
 ): Plan['redistributions'] {
   const { graph, mesh, pairs, same } = small;

@@ -6,7 +6,7 @@ import type { Layout } from '../../sharding-propagation/layout.js';
 import { layoutKey, sameShards } from '../../sharding-propagation/layout.js';
 import type { ReshardOp } from '../../sharding-propagation/reshard-op.js';
 import type { Resharder } from '../../sharding-propagation/resharding.js';
-import { mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
+import { mappedLayout, NoReducedForm, type SizePairs } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** A request to a resharder, with the steps that it returned. */
@@ -72,7 +72,7 @@ function addRoute(
     const key = routeKey(map(from), map(to), shape);
     if (!routes.has(key)) routes.set(key, left);
   } catch (error) {
-    if (!(error instanceof Unmapped)) throw error;
+    if (!(error instanceof NoReducedForm)) throw error;
   }
 }
 

@@ -22,7 +22,7 @@ import { type Counterparts, counterparts } from './counterparts.js';
 import { leadersIn } from './coverage.js';
 import { layerRuns, type PlacedLayer, type RemovedLayers, withoutLayers } from './fewer-layers.js';
 import { type FewerParts, fewerParts } from './fewer-parts.js';
-import { sizePairs, Unmapped } from './mapped-layouts.js';
+import { NoReducedForm, sizePairs } from './mapped-layouts.js';
 import { type ReducedMesh, reducedMesh } from './reduced-mesh.js';
 import { partIn, reducedDegrees, reducedPlan, smallStages } from './reduced-plan.js';
 import { sameRoutes } from './same-routes.js';
@@ -77,7 +77,7 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
     try {
       return await attempted(big, request, attempt, { mesh, parts });
     } catch (error) {
-      if (!(error instanceof Unmapped || (error instanceof AutoparError && error.exit !== 'backendAbsent')))
+      if (!(error instanceof NoReducedForm || (error instanceof AutoparError && error.exit !== 'backendAbsent')))
         throw error;
       reasons.push(`${attempt.name}: ${error.message}`);
     }

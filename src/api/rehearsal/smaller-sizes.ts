@@ -11,7 +11,7 @@ import { axesSize, type SubAxis } from '../../sharding-propagation/mesh.js';
 import { refineRule } from '../../sharding-propagation/refine.js';
 import { REPLICATED } from '../../sharding-propagation/strategy.js';
 import type { BigPlan } from './big-plan.js';
-import { Unmapped } from './mapped-layouts.js';
+import { NoReducedForm } from './mapped-layouts.js';
 import type { ReducedMesh } from './reduced-mesh.js';
 
 /** The number of shards of a size: in the plan, and in the rehearsal. */
@@ -108,7 +108,9 @@ export function checkCuts(
       if (size === undefined || least === undefined) continue;
       const cut = { before: axesSize(mesh, own), after: axesSize(reduced.mesh, reduced.axes(own)) };
       if (cut.after > 1 && !isCut(size, least, cut))
-        throw new Unmapped(`factor ${name} of ${node.name} is cut in another way at size ${least} than at ${size}`);
+        throw new NoReducedForm(
+          `factor ${name} of ${node.name} is cut in another way at size ${least} than at ${size}`,
+        );
     }
   }
 }

@@ -51,11 +51,13 @@ export interface PlanSummary {
   readonly kept: TrainingStateBytes | null;
   /** Memory and traffic of a parameter server; null if all ranks update. */
   readonly server: Server | null;
+  readonly mostExpensive: readonly ExpensiveOperator[];
+  /** @deprecated older name of `mostExpensive` */
   readonly heaviest: readonly ExpensiveOperator[];
   readonly communication: readonly Communication[];
   /** Per stage, the memory of a rank at its peak, with the largest tensors. */
   readonly memory: readonly PeakMemory[];
-  /** What was compared with the plan; null in a folder of an earlier version, or where nothing was compared. */
+  /** The plans compared with this one; null in a folder of an earlier version, or where nothing was compared. */
   readonly comparison: PlanComparison | null;
   /**
    * Details that only a report shows.
@@ -96,13 +98,15 @@ export function summaryOf(summarised: Summarised): PlanSummary {
   const { plan, cluster } = known;
   const like = leadersOf(graph, plan.layerClasses).operators;
   const peaks = peakMemory(lowering, cluster, NAMED);
+  const mostExpensive = mostExpensiveOperators(lowering.lowered, assignment, cluster, like);
   return {
     ...known,
     heldPrecision: heldPrecision(known),
     memoryBytes: memoryLimit(memory, cluster),
     kept: trainingStateBytes(lowering.lowered, plan, peaks),
     server: serverOf(lowering, plan, cluster),
-    heaviest: mostExpensiveOperators(lowering.lowered, assignment, cluster, like),
+    mostExpensive,
+    heaviest: mostExpensive,
     communication: communicationOf(lowering.lowered, cluster, like),
     memory: peaks,
     details: async () => ({
@@ -161,7 +165,7 @@ export async function explainPlan(directory: string, model?: string): Promise<Pl
 /** The contents of stages as compile shows them; their numbers of operators where the plan has units in another order. */
 function stageLayoutOf(plan: Plan, graph: Graph, { stages, chunks, placeOf }: PipelineLayout): string {
   const shared = new Set([...sharedOperators(graph)].map(({ name }) => name));
-  // What stages that read it run for themselves has no place of its own.
+  // An operator that each reading stage runs for itself has no place of its own.
   const partOf = (name: string) => (shared.has(name) ? undefined : placeOf.get(name)?.part);
   return (
     layoutOfParts(graph, stages * chunks, partOf) ??

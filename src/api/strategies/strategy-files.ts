@@ -19,7 +19,7 @@ import { readArrays } from '../execution/arrays.js';
 import { dispatchOf } from '../models/dispatch.js';
 import { type ImportedModel, type ImportOptions, importModel } from '../models/import.js';
 import { inPrecision, loweredOfPlan } from '../models/inference-precision.js';
-import { importedFor, type Shared, sharedIn, trainingForm } from '../models/training-form.js';
+import { importedFor, type SharedDimensions, sharedIn, trainingForm } from '../models/training-form.js';
 import { misfit } from '../options/kinds.js';
 import { STORED_TRAINING } from '../options/step-kinds.js';
 import { CONSTANTS_FILE, type ProgramSource, readSource } from '../output/folder.js';
@@ -64,7 +64,7 @@ function writtenAlone(form: StrategyForm, file: string): AutoparError {
   return new AutoparError(
     'unknown-format',
     'input',
-    `the file holds ${isPins ? 'annotations' : `a configuration of ${form}`}, and is no strategy checkpoint`,
+    `the file holds ${isPins ? 'annotations' : `a configuration of ${form}`}, not a strategy checkpoint`,
     { file },
     isPins ? 'compile takes it as it is: --annotations FILE' : 'give the plan that it was written from',
   );
@@ -146,7 +146,7 @@ function folderNeeded(file: string): AutoparError {
 export async function namedModel(
   file: string,
   { model, dims, shapes, globalBatch }: ModelOptions,
-  shared: Shared = {},
+  shared: SharedDimensions = {},
 ): Promise<ImportedModel> {
   if (model === undefined) throw modelNeeded(file);
   return importModel(model, { ...withoutUndefined({ dims, shapes, globalBatch }), ...shared });
@@ -159,7 +159,7 @@ export async function namedModel(
 export async function inTrainingForm(
   imported: ImportedModel,
   { dims, shapes, globalBatch }: ModelOptions,
-  shared: Shared,
+  shared: SharedDimensions,
 ): Promise<Graph | null> {
   try {
     const options = { ...withoutUndefined({ dims, shapes, globalBatch }), ...importedFor({}, shared) };

@@ -3,6 +3,89 @@
  */
 import type { DeviceSpec } from '../device.js';
 
+const A100_SXM_40: DeviceSpec = {
+  id: 'a100-sxm-40',
+  name: 'NVIDIA A100 SXM4 40GB',
+  vendor: 'nvidia',
+  peakFlops: { fp32: 1.95e13, tf32: 1.56e14, bf16: 3.12e14, fp16: 3.12e14 },
+  measuredMatmulFlops: { bf16: 2.712e14 },
+  memoryBytes: 4e10,
+  memoryBandwidth: 1.555e12,
+  scaleUp: {
+    bandwidth: 3e11,
+    latencySeconds: 4.5e-6,
+    domainSize: 8,
+    topology: 'NVSwitch',
+  },
+  scaleOut: { bandwidth: 2.5e10, latencySeconds: 1.55e-5 },
+  host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
+  measuredCollectives: {
+    allReduceBusbwIntra: 2.32e11,
+    allToAllBusbwIntra: 2.1e11,
+    allReduceBusbwInter: 1.92e11,
+    allToAllBusbwInter: 2.4e10,
+    p2pMeasured: 2.74e11,
+    alphaAllReduce8Seconds: 4.4e-5,
+    source:
+      'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; ' +
+      'p2p+alpha verified: stas00/ml-engineering@744d01e18b79:network/README.md',
+  },
+  smCount: 108,
+  l2Bytes: 40_000_000,
+  source: {
+    flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+    memory: 'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs',
+    scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',
+    scaleOut:
+      'verified: stas00/ml-engineering@744d01e18b79:network/README.md (8x200Gb HDR per DGX A100); AWS p4d only ' +
+      '50GB/s per node = 6.25 per GPU',
+    latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
+    measuredMatmulFlops:
+      'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
+    host:
+      'general knowledge: DGX A100, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 1 ' +
+      'TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+  },
+};
+
+const A100_PCIE_40: DeviceSpec = {
+  id: 'a100-pcie-40',
+  name: 'NVIDIA A100 PCIe 40GB',
+  vendor: 'nvidia',
+  peakFlops: { fp32: 1.95e13, tf32: 1.56e14, bf16: 3.12e14, fp16: 3.12e14 },
+  measuredMatmulFlops: { bf16: 2.529e14 },
+  memoryBytes: 4e10,
+  memoryBandwidth: 1.555e12,
+  scaleUp: {
+    bandwidth: 3.1e10,
+    latencySeconds: 4.5e-6,
+    domainSize: 8,
+    topology: 'PCIe4 x16 (optional NVLink bridge pairs 300 GB/s)',
+  },
+  scaleOut: { bandwidth: 1.25e10, latencySeconds: 1.55e-5 },
+  host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
+  measuredCollectives: {
+    allReduceBusbwIntra: 2.4e10,
+    source:
+      'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images (PCI Gen4)',
+  },
+  smCount: 108,
+  l2Bytes: 40_000_000,
+  source: {
+    flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+    memory: 'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs',
+    scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe4 31 GB/s)',
+    scaleOut: 'general knowledge',
+    latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
+    measuredMatmulFlops:
+      'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
+    host:
+      'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two ' +
+      'devices share PCIe 4 x16, 25 of 31.5 GB/s',
+  },
+  notes: '250W: lower sustained clocks (MAMF 81%)',
+};
+
 export const NVIDIA: readonly DeviceSpec[] = [
   {
     id: 'v100-sxm2-32',
@@ -40,168 +123,30 @@ export const NVIDIA: readonly DeviceSpec[] = [
     },
     notes: 'no bf16/tf32; busbw on 8xV100 LUT 137 GB/s (vTrain trace, see nccl_busbw.csv)',
   },
+  A100_SXM_40,
   {
-    id: 'a100-sxm-40',
-    name: 'NVIDIA A100 SXM4 40GB',
-    vendor: 'nvidia',
-    peakFlops: { fp32: 1.95e13, tf32: 1.56e14, bf16: 3.12e14, fp16: 3.12e14 },
-    measuredMatmulFlops: { bf16: 2.712e14 },
-    memoryBytes: 4e10,
-    memoryBandwidth: 1.555e12,
-    scaleUp: {
-      bandwidth: 3e11,
-      latencySeconds: 4.5e-6,
-      domainSize: 8,
-      topology: 'NVSwitch',
-    },
-    scaleOut: { bandwidth: 2.5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
-    measuredCollectives: {
-      allReduceBusbwIntra: 2.32e11,
-      allToAllBusbwIntra: 2.1e11,
-      allReduceBusbwInter: 1.92e11,
-      allToAllBusbwInter: 2.4e10,
-      p2pMeasured: 2.74e11,
-      alphaAllReduce8Seconds: 4.4e-5,
-      source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; ' +
-        'p2p+alpha verified: stas00/ml-engineering@744d01e18b79:network/README.md',
-    },
-    smCount: 108,
-    l2Bytes: 40_000_000,
-    source: {
-      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
-      memory: 'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs',
-      scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',
-      scaleOut:
-        'verified: stas00/ml-engineering@744d01e18b79:network/README.md (8x200Gb HDR per DGX A100); AWS p4d only ' +
-        '50GB/s per node = 6.25 per GPU',
-      latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      measuredMatmulFlops:
-        'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host:
-        'general knowledge: DGX A100, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 1 ' +
-        'TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
-    },
-  },
-  {
+    ...A100_SXM_40,
     id: 'a100-sxm-80',
     name: 'NVIDIA A100 SXM4 80GB',
-    vendor: 'nvidia',
-    peakFlops: { fp32: 1.95e13, tf32: 1.56e14, bf16: 3.12e14, fp16: 3.12e14 },
-    measuredMatmulFlops: { bf16: 2.712e14 },
     memoryBytes: 8e10,
     memoryBandwidth: 2.039e12,
-    scaleUp: {
-      bandwidth: 3e11,
-      latencySeconds: 4.5e-6,
-      domainSize: 8,
-      topology: 'NVSwitch',
-    },
-    scaleOut: { bandwidth: 2.5e10, latencySeconds: 1.55e-5 },
     host: { linkBandwidth: 1.25e10, memoryBytes: 2.5e11, memoryBandwidth: 5.1e10 },
-    measuredCollectives: {
-      allReduceBusbwIntra: 2.32e11,
-      allToAllBusbwIntra: 2.1e11,
-      allReduceBusbwInter: 1.92e11,
-      allToAllBusbwInter: 2.4e10,
-      p2pMeasured: 2.74e11,
-      alphaAllReduce8Seconds: 4.4e-5,
-      source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; ' +
-        'p2p+alpha verified: stas00/ml-engineering@744d01e18b79:network/README.md',
-    },
-    smCount: 108,
-    l2Bytes: 40_000_000,
     source: {
-      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      ...A100_SXM_40.source,
       memory:
         'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs; ml-engineering table rounds to 2.00 TB/s',
-      scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',
-      scaleOut:
-        'verified: stas00/ml-engineering@744d01e18b79:network/README.md (8x200Gb HDR per DGX A100); AWS p4d only ' +
-        '50GB/s per node = 6.25 per GPU',
-      latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      measuredMatmulFlops:
-        'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
       host:
         'general knowledge: DGX A100 640GB, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) ' +
         'with 2 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
   },
+  A100_PCIE_40,
   {
-    id: 'a100-pcie-40',
-    name: 'NVIDIA A100 PCIe 40GB',
-    vendor: 'nvidia',
-    peakFlops: { fp32: 1.95e13, tf32: 1.56e14, bf16: 3.12e14, fp16: 3.12e14 },
-    measuredMatmulFlops: { bf16: 2.529e14 },
-    memoryBytes: 4e10,
-    memoryBandwidth: 1.555e12,
-    scaleUp: {
-      bandwidth: 3.1e10,
-      latencySeconds: 4.5e-6,
-      domainSize: 8,
-      topology: 'PCIe4 x16 (optional NVLink bridge pairs 300 GB/s)',
-    },
-    scaleOut: { bandwidth: 1.25e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
-    measuredCollectives: {
-      allReduceBusbwIntra: 2.4e10,
-      source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images (PCI Gen4)',
-    },
-    smCount: 108,
-    l2Bytes: 40_000_000,
-    source: {
-      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
-      memory: 'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs',
-      scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe4 31 GB/s)',
-      scaleOut: 'general knowledge',
-      latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      measuredMatmulFlops:
-        'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host:
-        'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two ' +
-        'devices share PCIe 4 x16, 25 of 31.5 GB/s',
-    },
-    notes: '250W: lower sustained clocks (MAMF 81%)',
-  },
-  {
+    ...A100_PCIE_40,
     id: 'a100-pcie-80',
     name: 'NVIDIA A100 PCIe 80GB',
-    vendor: 'nvidia',
-    peakFlops: { fp32: 1.95e13, tf32: 1.56e14, bf16: 3.12e14, fp16: 3.12e14 },
-    measuredMatmulFlops: { bf16: 2.529e14 },
     memoryBytes: 8e10,
     memoryBandwidth: 1.935e12,
-    scaleUp: {
-      bandwidth: 3.1e10,
-      latencySeconds: 4.5e-6,
-      domainSize: 8,
-      topology: 'PCIe4 x16 (optional NVLink bridge pairs 300 GB/s)',
-    },
-    scaleOut: { bandwidth: 1.25e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
-    measuredCollectives: {
-      allReduceBusbwIntra: 2.4e10,
-      source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images (PCI Gen4)',
-    },
-    smCount: 108,
-    l2Bytes: 40_000_000,
-    source: {
-      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
-      memory: 'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs',
-      scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe4 31 GB/s)',
-      scaleOut: 'general knowledge',
-      latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      measuredMatmulFlops:
-        'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host:
-        'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two ' +
-        'devices share PCIe 4 x16, 25 of 31.5 GB/s',
-    },
-    notes: '250W: lower sustained clocks (MAMF 81%)',
   },
   {
     id: 'h100-sxm-80',

@@ -39,7 +39,7 @@ export interface StepConstants {
   readonly plainExchange: number;
   /** Host seconds of one expert's matmul in software that multiplies expert by expert: casts, scales, a launch for each. */
   readonly expertSeconds: number;
-  /** Seconds per step outside the model: data, scalars read back, logging. */
+  /** Framework overhead in seconds per step: data, scalars read back, logging. */
   readonly stepSeconds: number;
   /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by generation of devices. */
   readonly sustained: Readonly<Record<Generation, number>>;

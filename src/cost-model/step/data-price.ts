@@ -21,7 +21,7 @@ export interface RankParameters {
 }
 
 /** Compute that hides communication: seconds of a stage's layers, for one micro-batch and for its first or last ones. */
-export interface Under {
+export interface HidingCompute {
   readonly forward: number;
   readonly backward: number;
   /** Before a stage's first parameters are needed, and after its first gradients are whole: more than one micro-batch's where
@@ -40,7 +40,7 @@ export function dataPricing(
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
-): (held: RankParameters, under: Under) => TransferPrice {
+): (held: RankParameters, under: HidingCompute) => TransferPrice {
   const { degrees, zero, gradientBytes, overlap, software } = configuration;
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NO_TRANSFER;

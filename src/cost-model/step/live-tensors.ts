@@ -11,7 +11,7 @@ import { deviceCount } from '../../sharding-propagation/mesh.js';
 import { isView, type StepGraph } from './step-graph.js';
 
 /** Elements of one rank at a part's peak; `shared`: where ranks shard the tensors that each of them would hold whole. */
-export interface Live {
+export interface LiveElements {
   readonly elements: number;
   readonly shared: number;
 }
@@ -24,10 +24,10 @@ export function liveTensors(
   graph: StepGraph,
   partOf: (group: string) => string,
   inScan: (group: string) => boolean,
-): ReadonlyMap<string, Live> {
+): ReadonlyMap<string, LiveElements> {
   const steps = forwardGroupNames(graph);
   const at = new Map(steps.map((group, index) => [group, index]));
-  const fullest = new Map<string, Live>();
+  const fullest = new Map<string, LiveElements>();
   const begins = new Map<number, LiveSpan[]>();
   for (const span of spansOf(graph, at, inScan)) appendTo(begins, span.from, span);
   let open: readonly LiveSpan[] = [];
@@ -35,7 +35,7 @@ export function liveTensors(
     open = [...open.filter(({ to }) => to >= index), ...(begins.get(index) ?? [])];
     const part = partOf(group);
     const before = fullest.get(part) ?? { elements: 0, shared: 0 };
-    const most = (of: keyof Live) =>
+    const most = (of: keyof LiveElements) =>
       Math.max(
         before[of],
         open.reduce((sum, span) => sum + span[of], 0),
@@ -46,7 +46,7 @@ export function liveTensors(
 }
 
 /** A tensor from the group that makes it to the last that reads it. */
-interface LiveSpan extends Live {
+interface LiveSpan extends LiveElements {
   readonly from: number;
   readonly to: number;
 }

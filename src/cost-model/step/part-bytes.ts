@@ -1,5 +1,5 @@
 /**
- * @file Bytes that one part of a model takes on one rank: state that it holds for the whole step, stored activations of each
+ * @file Bytes that one part of a model takes on one rank: state that it holds for all of the step, stored activations of each
  * micro-batch in flight, and temporaries that are live while it runs.
  *
  * Activations are the tensors that the layer's sharded graph passes from forward to backward, in 16 bits s · b · h · 34 a layer
@@ -143,7 +143,7 @@ export function longLivedBytes(
   return (own * (mask ? 1 : elementBytes(precision) * storedShare(precision))) / degrees.sp;
 }
 
-/** State of a part under the recipe and the ZeRO level of a configuration; buffers are whole on every rank of dp. */
+/** State of a part under the recipe and the ZeRO level of a configuration; buffers are replicated over dp. */
 function stateBytes({ dense, experts }: RankParameters, buffers: number, configuration: StepConfiguration): StateBytes {
   const { degrees, zero, inference } = configuration;
   const recipe = recipeOf(configuration);

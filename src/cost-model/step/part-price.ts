@@ -9,7 +9,7 @@ import { collectiveSeconds } from '../collective-price.js';
 import { elementBytes, memorySeconds } from '../kernel-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { dataPricing, type RankParameters, type Under } from './data-price.js';
+import { dataPricing, type HidingCompute, type RankParameters } from './data-price.js';
 import { groupRuns, hopOf } from './mesh-order.js';
 import {
   gradientTransfer,
@@ -52,7 +52,7 @@ export interface PartPrices {
   /** One activation, or its gradient, from a stage to its neighbour; `blocks`: the stage computes nothing while it sends. */
   readonly send: { readonly seconds: number; readonly blocks: boolean; readonly bytes: number };
   /** Once per step, for a stage's parameters: gradients and parameters over the data-parallel ranks. */
-  readonly data: (held: RankParameters, under: Under) => TransferPrice;
+  readonly data: (held: RankParameters, under: HidingCompute) => TransferPrice;
   /** Once per step, for a stage's parameters. */
   readonly optimizerSeconds: (held: RankParameters) => number;
   /** For an update on the host: the transfer of its gradients there, some of which so many seconds of backward hide. */

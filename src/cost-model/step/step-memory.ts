@@ -49,7 +49,7 @@ export function allocatedBytes({ total, overhead }: StageMemory): number {
 
 /**
  * Micro-batches whose activations a stage holds at once; none in inference. It is the count of the schedule's own order
- * (`inFlight` of src/schedule/check.ts) in one formula: with v chunks each holds 1/v of a stage's activations, and a split
+ * (`inFlight` of src/schedule/in-flight.ts) in one formula: with v chunks each holds 1/v of a stage's activations, and a split
  * backward stores the operands of weight gradients.
  */
 export function inFlightOn(stage: number, configuration: StepConfiguration): number {

@@ -3,7 +3,7 @@
  * then gradients and the optimizer.
  */
 import { madeOnce } from '../../ir/remembered.js';
-import { pipelineSeconds, type StageSeconds, type Travel } from '../../schedule/closed-form.js';
+import { pipelineSeconds, type StageSeconds, type StageTravel } from '../../schedule/closed-form.js';
 import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
 import { partAt } from '../../schedule/parts.js';
 import {
@@ -70,7 +70,7 @@ export function priceStep(
   const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
   const request = scheduleRequest(configuration);
   const priceLevel = configuration.degrees.pp === 1 ? 'simulated' : 'estimate';
-  const length = (travel: Travel) => pipelineSeconds(request, stages, travel);
+  const length = (travel: StageTravel) => pipelineSeconds(request, stages, travel);
   return { ...assemble(stages, length, configuration, cluster, constants), priceLevel };
 }
 
@@ -96,7 +96,7 @@ export function priceStepExactly(
   const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
   const chunks = timesOf(chunkLayers(model, configuration), configuration, cluster, parts);
   const schedule = scheduleOf(scheduleRequest(configuration));
-  const length = ({ seconds, blocks }: Travel) =>
+  const length = ({ seconds, blocks }: StageTravel) =>
     simulate(schedule, {
       compute: (stage, chunk, phase) => phaseSeconds(chunks[partAt(schedule.kind, stage, chunk, pp)], phase),
       transfer: () => seconds,
@@ -158,7 +158,7 @@ export function phaseSeconds(stage: StageSeconds | undefined, phase: ActionPhase
 
 function assemble(
   stages: readonly StageTime[],
-  length: (travel: Travel) => number,
+  length: (travel: StageTravel) => number,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,

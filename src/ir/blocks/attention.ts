@@ -218,14 +218,14 @@ interface ScoreRuns {
   readonly keys: AxisRun;
 }
 
-interface Values {
+interface AttentionValues {
   readonly matmul: Node;
   readonly values: AttentionOperand;
   readonly nodes: readonly Node[];
 }
 
 /** From probabilities forward to their matmul with the values. */
-function valuesAfter(index: GraphIndex, probabilities: string, start: ScoreRuns): Values | null {
+function valuesAfter(index: GraphIndex, probabilities: string, start: ScoreRuns): AttentionValues | null {
   const nodes: Node[] = [];
   let tensor = probabilities;
   let runs = start;

@@ -20,7 +20,7 @@ import { operatorOf } from '../operator-of.js';
 import { tensorsByName } from '../written-names.js';
 import { rowwiseAttention } from './attention.js';
 import { blockFactorNames } from './factor-names.js';
-import { type Inner, summedLast } from './summed-last.js';
+import { type BodyOperator, summedLast } from './summed-last.js';
 
 /** How a block's inner operators are looked up; passed in, since the registry holds blocks as well. */
 export type FindEntry = (op: string, domain: string) => OperatorEntry;
@@ -83,7 +83,7 @@ class Composition {
   /** By tensor: the atoms of each dimension, as its first mention had them. */
   private readonly known = new Map<string, readonly Dimension[]>();
   /** The operators, and the atoms that each of them sums over. */
-  private readonly operators: { readonly inner: Inner; readonly sums: readonly BlockAtom[] }[] = [];
+  private readonly operators: { readonly inner: BodyOperator; readonly sums: readonly BlockAtom[] }[] = [];
 
   constructor(
     private readonly body: Graph,

@@ -8,7 +8,7 @@
 import type { Attributes, Node } from '../graph.js';
 import type { BlockKind, OperatorFamily } from '../operator.js';
 
-/** What a kind of block is, beside its body. */
+/** The facts of a kind of block, beside its body. */
 interface BlockFacts {
   readonly family: OperatorFamily;
   /**

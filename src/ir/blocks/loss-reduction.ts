@@ -19,7 +19,7 @@ import {
   soleReader,
   typeIn,
 } from './matching.js';
-import type { Picked } from './picked-labels.js';
+import type { PickedScores } from './picked-labels.js';
 
 export interface Loss {
   readonly tensor: string;
@@ -45,7 +45,7 @@ interface LossProgress {
 const MAX_PASSED = 3;
 
 /** From the labels' log-probabilities to the loss; null where they are never negated. */
-export function lossAfter(index: GraphIndex, picked: Picked): Loss | null {
+export function lossAfter(index: GraphIndex, picked: PickedScores): Loss | null {
   let progress: LossProgress = { sign: picked.sign, masks: [], reduction: picked.reduction ?? 'none' };
   let taken: { readonly tensor: string; readonly nodes: readonly Node[] } = { tensor: picked.tensor, nodes: [] };
   let tensor = picked.tensor;

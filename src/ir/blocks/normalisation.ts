@@ -68,7 +68,7 @@ export function findNormalisation(index: GraphIndex, anchor: Node): DraftMatch |
   };
 }
 
-interface Root {
+interface Deviation {
   readonly epsilon: number;
   /** √(mean + ε), or one over it. */
   readonly tensor: string;
@@ -77,7 +77,7 @@ interface Root {
 }
 
 /** From the mean of squares forward to its root. */
-function rootOf(index: GraphIndex, mean: Node, axes: number): Root | null {
+function rootOf(index: GraphIndex, mean: Node, axes: number): Deviation | null {
   const nodes: Node[] = [];
   let tensor = resultOf(mean);
   const step = (...ops: readonly string[]): Node | null => {
@@ -106,7 +106,7 @@ function rootOf(index: GraphIndex, mean: Node, axes: number): Root | null {
 }
 
 /** The division by the root, or the multiplication by its reciprocal, and the tensor that is divided. */
-function dividedBy(index: GraphIndex, root: Root): { readonly node: Node; readonly divided: string } | null {
+function dividedBy(index: GraphIndex, root: Deviation): { readonly node: Node; readonly divided: string } | null {
   const node = soleReader(index, root.tensor);
   if (!node || !isOp(node, root.isReciprocal ? 'Mul' : 'Div')) return null;
   if (!root.isReciprocal && operandOf(node, 1) !== root.tensor) return null;
@@ -122,7 +122,7 @@ function foldedForm(
     readonly squared: string;
     readonly anchor: Node;
     readonly axes: readonly number[];
-    readonly root: Root;
+    readonly root: Deviation;
   },
 ): DraftMatch | null {
   const { square, squared, anchor, axes, root } = found;
@@ -211,7 +211,7 @@ function beforeCast(
   return widened ? { data: operandOf(cast), nodes: [cast] } : { data, nodes: [] };
 }
 
-interface Scaled {
+interface ScaledResult {
   readonly result: string;
   readonly vectors: readonly string[];
   readonly nodes: readonly Node[];
@@ -223,8 +223,8 @@ function scaleAndBias(
   normalised: string,
   biased: boolean,
   data: { readonly dtype: string; readonly shape: readonly number[] },
-): Scaled {
-  let taken: Scaled = { result: normalised, vectors: [], nodes: [] };
+): ScaledResult {
+  let taken: ScaledResult = { result: normalised, vectors: [], nodes: [] };
   let tensor = normalised;
   let pending: Node[] = [];
   for (;;) {

@@ -23,7 +23,7 @@ import {
   valuesOf,
 } from './matching.js';
 
-export interface Picked {
+export interface PickedScores {
   readonly logits: string;
   /** One number per sample: the log-probability of its label. */
   readonly tensor: string;
@@ -35,12 +35,12 @@ export interface Picked {
 }
 
 /** The labels' log-probabilities that are picked where `anchor` takes a logarithm; null if none are picked. */
-export function pickedLabels(index: GraphIndex, anchor: Node): Picked | null {
+export function pickedLabels(index: GraphIndex, anchor: Node): PickedScores | null {
   return isOp(anchor, 'ReduceLogSumExp') ? lessLogSum(index, anchor) : pickedFrom(index, anchor);
 }
 
 /** From LogSoftmax, or the logarithm of a Softmax, to the label's log-probability. */
-function pickedFrom(index: GraphIndex, anchor: Node): Picked | null {
+function pickedFrom(index: GraphIndex, anchor: Node): PickedScores | null {
   const softmax = isOp(anchor, 'Log') ? makerOf(index, operandOf(anchor), 'Softmax') : anchor;
   if (!softmax || (softmax !== anchor && !soleReader(index, operandOf(anchor)))) return null;
   const logits = operandOf(softmax);
@@ -125,7 +125,7 @@ function isOneHot(index: GraphIndex, tensor: string, classes: number): boolean {
 }
 
 /** log Σ exp(logits) − logits[label]. */
-function lessLogSum(index: GraphIndex, anchor: Node): Picked | null {
+function lessLogSum(index: GraphIndex, anchor: Node): PickedScores | null {
   const logits = operandOf(anchor);
   const [axis, ...more] = numbersAttribute(anchor, 'axes');
   const views: Node[] = [];

@@ -128,7 +128,7 @@ function negated(index: GraphIndex, tensor: string): { readonly of: string; read
   return factor < 0 ? null : { of: operandOf(node, 1 - factor), node };
 }
 
-interface Joined {
+interface JoinedHalves {
   readonly first: string;
   readonly second: string;
   readonly interleaved: boolean;
@@ -136,7 +136,7 @@ interface Joined {
 }
 
 /** Two parts put together on the last dimension: one after the other, or element by element. */
-function joinedBy(index: GraphIndex, node: Node | null): Joined | null {
+function joinedBy(index: GraphIndex, node: Node | null): JoinedHalves | null {
   if (!node) return null;
   const concat = isOp(node, 'Reshape') ? makerOf(index, operandOf(node), 'Concat') : node;
   if (concat?.inputs.length !== 2) return null;

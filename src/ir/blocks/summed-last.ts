@@ -8,13 +8,13 @@
 import type { Graph, Node } from '../graph.js';
 
 /** An operator of the body. */
-export interface Inner {
+export interface BodyOperator {
   readonly node: Node;
   /** Operand sets in which it is linear, as in its entry. */
   readonly linear: readonly (readonly number[])[];
 }
 
-interface Summing<Atom> extends Inner {
+interface Summing<Atom> extends BodyOperator {
   readonly sums: ReadonlySet<Atom>;
 }
 

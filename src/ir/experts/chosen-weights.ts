@@ -8,7 +8,7 @@ import { isFloating } from '../dtype.js';
 import { type Graph, type Node, typeOf } from '../graph.js';
 import type { Makers } from '../makers-and-readers.js';
 import { operatorOf } from '../operator-of.js';
-import { ruleOf } from '../ops/index.js';
+import { isConversion, isReshaped, ruleOf } from '../ops/index.js';
 import { plainRoles, type RoleDims, rolesBehind } from './roles.js';
 
 /** A Gather's result. */
@@ -21,9 +21,6 @@ export interface ChosenWeights {
   /** Tokens and their chosen experts, then features. */
   readonly roles: RoleDims;
 }
-
-/** Views that keep the order of elements. */
-const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity', 'Cast']);
 
 /** Gathered weights by the result of the Gather. Weights have features after the dimension of experts. */
 export function chosenWeights(
@@ -41,7 +38,7 @@ export function chosenWeights(
     if (!isFloating(dtype) || shape.length < 2) continue;
     const views: Node[] = [];
     let choice = rows;
-    for (let maker = makers.get(choice); maker && VIEWS.has(maker.op) && maker.domain === ''; ) {
+    for (let maker = makers.get(choice); maker && (isReshaped(maker) || isConversion(maker)); ) {
       const [source] = maker.inputs;
       if (!source || !['int32', 'int64'].includes(typeOf(graph, source).dtype)) break;
       views.push(maker);

@@ -33,7 +33,7 @@ export interface DispatchOptions {
 }
 
 /** A layer of experts that was dispatched. */
-export interface Dispatched {
+export interface DispatchedExperts {
   /** The module, or the last operator. */
   readonly name: string;
   readonly experts: number;
@@ -52,10 +52,10 @@ export interface Dispatched {
 export function dispatchExperts(
   graph: Graph,
   { dispatch = 'padded', capacityFactor }: DispatchOptions,
-): { readonly graph: Graph; readonly layers: readonly Dispatched[] } {
+): { readonly graph: Graph; readonly layers: readonly DispatchedExperts[] } {
   const write = new ForwardWriter(graph);
   const samplesOf = samplesIn(graph);
-  const layers: Dispatched[] = [];
+  const layers: DispatchedExperts[] = [];
   const made = new Map<Node, readonly Node[]>();
   const gone = new Set<Node>();
   for (const mixture of findExperts(graph)) {

@@ -14,7 +14,7 @@ import { appendTo } from '../group-by.js';
 import { type Makers, makersOf } from '../makers-and-readers.js';
 import { weightTensors } from '../of-weights.js';
 import { operatorOf } from '../operator-of.js';
-import { operatorFamily, ruleOf } from '../ops/index.js';
+import { isReshaped, operatorFamily, ruleOf } from '../ops/index.js';
 import { type ChosenWeights, chosenWeights } from './chosen-weights.js';
 import {
   expertRolesOf,
@@ -53,12 +53,13 @@ export interface ExpertMixture {
   readonly tensors: ReadonlySet<string>;
 }
 
-/** Operators that change no value, and keep the order of elements but for Transpose. */
-const MOVES: ReadonlySet<string> = new Set([
-  ...['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity', 'Transpose', 'Expand', 'Tile'],
-]);
-const IN_ORDER: ReadonlySet<string> = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity']);
+const MOVES: ReadonlySet<string> = new Set(['Transpose', 'Expand', 'Tile']);
 const CUTS: ReadonlySet<string> = new Set(['Split', 'Slice']);
+
+/** Whether an operator changes no value. */
+function isMove(node: Node): boolean {
+  return isReshaped(node) || (MOVES.has(node.op) && node.domain === '');
+}
 
 /** The mixtures of experts of a graph, in its order. */
 export function findExperts(graph: Graph): readonly ExpertMixture[] {
@@ -147,9 +148,8 @@ function seedOf(graph: Graph, node: Node, weights: ExpertWeights): Seed | null {
   for (;;) {
     const maker = weights.makers.get(from);
     const size = elementCount(typeOf(graph, from).shape);
-    const allowed = size > tokens ? MOVES : IN_ORDER;
     const [source] = maker?.inputs ?? [];
-    if (!maker || !source || maker.domain !== '' || !allowed.has(maker.op)) break;
+    if (!maker || !source || !(size > tokens ? isMove(maker) : isReshaped(maker))) break;
     if (elementCount(typeOf(graph, source).shape) < tokens) break;
     path.push(maker);
     from = source;
@@ -248,7 +248,7 @@ class ExpertWalk {
     if (this.gate && family === 'contraction') return this.summingMatmul(node, own, operands, roles);
     if (!roles.includes('expert') && this.copies > 1)
       return this.gate && node.op === 'ReduceSum' && this.isEnd(roles) ? 'end' : null;
-    if (MOVES.has(node.op) && node.domain === '') return this.step(node, 'move', operands, made);
+    if (isMove(node)) return this.step(node, 'move', operands, made);
     if (this.gate) return null;
     if (isCut) {
       const isOfFeatures = roleSize(made, 'token') === roleSize(operands[0] ?? [], 'token');

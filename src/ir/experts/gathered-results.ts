@@ -43,7 +43,7 @@ export function sumGathered(graph: Graph): Graph {
   return writer.neededGraph(graph.nodes.flatMap((node) => made.get(node) ?? [node]));
 }
 
-interface Gathered {
+interface GatheredResults {
   /** Multiplies results by weights, which are the other operand, and adds up the chosen ones unless `sum` does. */
   readonly product: Node;
   readonly place: number;
@@ -57,7 +57,7 @@ interface Gathered {
 }
 
 /** Finds the operators that read gathered results; null where these do not compute a weighted sum. */
-function finderIn(graph: Graph): (gather: Node) => Gathered | null {
+function finderIn(graph: Graph): (gather: Node) => GatheredResults | null {
   const readers = readersOf(graph.nodes);
   const makers = makersOf(graph.nodes);
   const outputs = new Set(graph.outputs);

@@ -8,7 +8,7 @@
 import { type Attributes, elementCount, type Graph, type Node, typeOf } from '../graph.js';
 import { type Readers, readersOf } from '../makers-and-readers.js';
 import { constant } from '../ops/constants.js';
-import { operatorFamily } from '../ops/index.js';
+import { isReshaped, operatorFamily } from '../ops/index.js';
 import type { IdentityUse } from '../parameters/identities.js';
 import { parameterUnits } from '../parameters/units.js';
 import { ForwardWriter } from '../passes/forward-writer.js';
@@ -112,9 +112,6 @@ function axisOf({ axis }: Attributes, rank: number): number {
  * is combined with tokens.
  */
 type ExpertValue = 'tokens' | 'matrix' | 'beside';
-
-/** Views that leave tokens in their order and features as they are. */
-const VIEWS: ReadonlySet<string> = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity']);
 
 /** Operators that split a dimension. */
 const CUTS: ReadonlySet<string> = new Set(['Split', 'Slice']);
@@ -258,8 +255,7 @@ class Stack {
         : null;
     }
     if (operands.includes('matrix') || !operands.includes('tokens')) return null;
-    if (node.domain === '' && VIEWS.has(node.op))
-      return before.at(-1) === after.at(-1) && after.length > 1 ? 'tokens' : null;
+    if (isReshaped(node)) return before.at(-1) === after.at(-1) && after.length > 1 ? 'tokens' : null;
     if (node.domain === '' && CUTS.has(node.op)) return cutsFeatures(node, before.length) ? 'tokens' : null;
     const isPointwise = operatorFamily(node) === 'elementwise';
     return isPointwise && elementCount(after.slice(0, -1)) === elementCount(this.lead) ? 'tokens' : null;
@@ -271,18 +267,17 @@ class Stack {
     const [first] = node.nodes;
     if (!first) return [];
     const inputs = node.inputs.map((input) => (input === null ? null : this.operand(input, node.nodes)));
-    const names =
-      VIEWS.has(first.op) && first.domain === ''
-        ? [inputs[0] ?? '']
-        : this.writer.addAll(
-            `${first.name}/stacked`,
-            this.place,
-            first.op,
-            inputs,
-            stackedAttributes(first),
-            first.domain,
-            first.outputs.length,
-          );
+    const names = isReshaped(first)
+      ? [inputs[0] ?? '']
+      : this.writer.addAll(
+          `${first.name}/stacked`,
+          this.place,
+          first.op,
+          inputs,
+          stackedAttributes(first),
+          first.domain,
+          first.outputs.length,
+        );
     this.written.set(node, names);
     return names;
   }

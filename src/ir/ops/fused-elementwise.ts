@@ -5,8 +5,8 @@ import type { OperatorEntry } from '../operator.js';
 import { biasGelu, erfGeluDerivative, quickGelu, tanhGeluDerivative } from './activation-gradient.js';
 import { gatedAdd } from './elementwise-gradient.js';
 import { entry, linearIn, perElement } from './entry.js';
-import { broadcast, mismatch, ofRank, operand } from './operands.js';
-import { withGradients } from './operator-gradient.js';
+import { broadcast, mismatch, numberOf, ofRank, operand } from './operands.js';
+import { INTEGER_RESULT, withGradients } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
@@ -64,6 +64,18 @@ const ENTRIES: readonly OperatorEntry[] = [
     linear: linearIn([0, 1]),
     work: perElement(2),
   }),
+  entry({
+    op: 'MurmurHash3',
+    domain: DOMAIN,
+    family: 'elementwise',
+    attributes: { seed: 'int' },
+    infer: (operator) => {
+      const isPositive = numberOf(operator, 'positive', 1) !== 0;
+      return [{ ...operand(operator, 0), dtype: isPositive ? 'uint32' : 'int32' }];
+    },
+    rule: '*a -> *a',
+    work: perElement(20),
+  }),
 ];
 
 export const fusedElementwiseEntries: readonly OperatorEntry[] = withGradients(ENTRIES, {
@@ -72,4 +84,5 @@ export const fusedElementwiseEntries: readonly OperatorEntry[] = withGradients(E
   Gelu: biasGelu(erfGeluDerivative),
   QuickGelu: quickGelu(1.702),
   GatedAdd: gatedAdd,
+  MurmurHash3: INTEGER_RESULT,
 });

@@ -1,11 +1,7 @@
 /**
- * @file Gradients of ONNX Runtime's fused normalisations: of a residual sum, of a sum of embeddings, and with a gate after it.
+ * @file Gradients of ONNX Runtime's fused normalisations: of a residual sum, and with a gate after it.
  */
 
-import type { DType } from '../dtype.js';
-import { constant } from './constants.js';
-import { summationType } from './expansion.js';
-import { EMBEDDED, embeddingSum, type TablePositions, tablePositions } from './fused-normalisation-tables.js';
 import { normalised, scaled, throughUnit } from './normalisation-gradient.js';
 import { numberOf, operand, result } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
@@ -47,50 +43,6 @@ export function skipGradient({ isCentred, bias }: SkipOperands): GradientBody {
       for (const index of added) write.into(index, made, type, shape);
     });
   };
-}
-
-/** The gradient through the normalisation to the sum of rows; each table adds up the gradients of its rows. */
-export function embedGradient(write: OperatorGradient): void {
-  const { operator } = write;
-  const { dtype } = operand(operator, 2);
-  const { shape } = result(operator, 0);
-  const type = summationType(dtype);
-  const sum = operator.outputs[2] ? 'out2' : embeddingSum(write.expansion, operator);
-  const field = { x: write.inType(sum, dtype, type), type, shape, axes: [2] };
-  const normal = normalised(write, field, { epsilon: numberOf(operator, 'epsilon', 1e-12), isCentred: true });
-  const after = write.has(2) ? write.inType('grad2', dtype, type) : null;
-  scaled(write, normal, { scale: 5, shift: 6, type, shape }, (unit) => {
-    if (![2, 3, 4].some((table) => write.wants(table))) return;
-    const made = throughUnit(normal, { unit, field: after });
-    const indices = (index: number) => ({
-      name: `in${index}`,
-      dtype: operand(operator, index).dtype,
-      dims: EMBEDDED.slice(0, 2),
-    });
-    if (write.wants(2)) addRows(write, 2, indices(0), made, type);
-    if (write.wants(4)) {
-      if (operator.inputs[1]) addRows(write, 4, indices(1), made, type);
-      else write.none(4);
-    }
-    if (!write.wants(3)) return;
-    const places = tablePositions(write.expansion, operator);
-    // Samples that share their positions are summed first.
-    const [first] = places.dims;
-    const keepdims = places.dims.length === 2 ? 1 : 0;
-    const shared = keepdims === 0 || first?.length === 0;
-    const summed = shared ? write.add('ReduceSum', [made], { axes: [0], keepdims }) : made;
-    addRows(write, 3, places, summed, type);
-  });
-}
-
-/** Rows added up in a table of zeros, each at its place. */
-function addRows(write: OperatorGradient, table: number, places: TablePositions, rows: string, type: DType): void {
-  const { shape } = operand(write.operator, table);
-  const zeros = write.add('ConstantOfShape', [], { shape, value: constant(type, [0], [1]) });
-  const long = write.inType(places.name, places.dtype, 'int64');
-  const open = write.add('Unsqueeze', [long], { axes: [places.dims.length] });
-  const sum = write.add('ScatterND', [zeros, open, rows], { reduction: 'add' });
-  write.become(table, sum, type);
 }
 
 /** x̂ · scale · silu(gate), the features in groups that are normalised by themselves. */

@@ -2,7 +2,6 @@
  * @file The sum of a BERT's embeddings: a row of the table of words, one of positions and, where there are segments, one of
  * theirs, for every place of every sample.
  */
-import type { DType } from '../dtype.js';
 import type { TensorFactors } from '../factor-rule.js';
 import type { Operator } from '../operator.js';
 import { constant } from './constants.js';
@@ -13,21 +12,18 @@ import { operand } from './operands.js';
 export const EMBEDDED: TensorFactors = [['b'], ['s'], ['d']];
 
 /** Positions of all places: [places], or [samples or 1, places] where they are an operand. */
-export interface TablePositions {
-  readonly name: string;
-  readonly dtype: DType;
-  readonly dims: TensorFactors;
-}
-
-export function tablePositions(write: ExpansionWriter, operator: Operator): TablePositions {
+function tablePositions(
+  write: ExpansionWriter,
+  operator: Operator,
+): { readonly name: string; readonly dims: TensorFactors } {
   const ids = operator.inputs[8];
   if (ids) {
     const broadcasts = ids.shape[0] === 1 && operand(operator, 0).shape[0] !== 1;
-    return { name: 'in8', dtype: ids.dtype, dims: [broadcasts ? [] : ['b'], ['s']] };
+    return { name: 'in8', dims: [broadcasts ? [] : ['b'], ['s']] };
   }
   const one = (value: number) => constant('int64', [value]);
   const attributes = { start: one(0), limit: one(operand(operator, 0).shape[1] ?? 1), delta: one(1) };
-  return { name: write.add('Range', [], [['s']], attributes), dtype: 'int64', dims: [['s']] };
+  return { name: write.add('Range', [], [['s']], attributes), dims: [['s']] };
 }
 
 /** Writes the sum, as `output` where that is given. */

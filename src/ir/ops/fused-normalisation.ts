@@ -7,10 +7,10 @@ import type { TensorType } from '../graph.js';
 import type { Expansion, Operator, OperatorEntry } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
-import { embedGradient, gatedGradient, skipGradient } from './fused-normalisation-gradient.js';
+import { gatedGradient, skipGradient } from './fused-normalisation-gradient.js';
 import { EMBEDDED, embeddingSum } from './fused-normalisation-tables.js';
 import { broadcast, dimensionNames, mismatch, numberOf, ofRank, operand } from './operands.js';
-import { differentiable } from './operator-gradient.js';
+import { differentiable, throughExpansion } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
@@ -35,8 +35,8 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
     }),
     gatedGradient,
   ),
-  differentiable(
-    entry({
+  throughExpansion({
+    ...entry({
       op: 'EmbedLayerNormalization',
       domain: DOMAIN,
       family: 'normalisation',
@@ -47,13 +47,12 @@ export const fusedNormalisationEntries: readonly OperatorEntry[] = [
         const s = operator.inputs[8] && !operator.outputs[1] ? 's' : 's%';
         return `b ${s}, b ${s}, ${tables}, d%, d%, b ${s}, b ${s} -> b ${s} d%, b, b ${s} d%`;
       },
-      expansion: embedExpansion,
       work: perInputElement(1),
       parameterInputs: [2, 3, 4, 5, 6],
       note: 'Without position_ids the table of positions is not sharded: its first rows are taken.',
     }),
-    embedGradient,
-  ),
+    expansion: embedExpansion,
+  }),
   differentiable(
     entry({
       op: 'QEmbedLayerNormalization',

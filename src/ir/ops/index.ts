@@ -116,6 +116,11 @@ export function operatorRole({ op, domain }: Pick<Operator, 'op' | 'domain'>): O
   return entryOf(op, domain)?.role;
 }
 
+/** Whether an operator's result is its operand in another shape, or as it is: the elements stay in their order. */
+export function isReshaped({ op, domain }: Pick<Operator, 'op' | 'domain'>): boolean {
+  return entryOf(op, domain)?.isView === true;
+}
+
 /** Whether an operator converts types; training in 16 bit adds most of these. */
 export function isConversion(operator: Pick<Operator, 'op' | 'domain'>): boolean {
   const role = operatorRole(operator);

@@ -110,14 +110,14 @@ function dimensionsOf(operator: Operator): LossDimensions {
   return { type: summationType(dtype), scores: [['n'], ['c'], ...positions], perSample: [['n'], ...positions] };
 }
 
-interface Weighed {
+interface WeighedLabels {
   /** Labels that can be looked up: ignored ones look up class 0, and count nothing. */
   readonly labels: string;
   /** A sample's weight: its class's, and none where it is ignored; null where all count alike. */
   readonly weight: string | null;
 }
 
-function weigh(write: ExpansionWriter, operator: Operator): Weighed {
+function weigh(write: ExpansionWriter, operator: Operator): WeighedLabels {
   const labelType = operand(operator, 1);
   const { type, perSample } = dimensionsOf(operator);
   const ignores = operator.attributes['ignore_index'] !== undefined;

@@ -58,7 +58,7 @@ export function normalised(write: OperatorGradient, field: NormalisedTensor, way
 }
 
 /** The gradients that reach a normalisation; null for those that are absent. */
-interface Arriving {
+interface ArrivingGradients {
   /** Gradient of the unit form. */
   readonly unit: string | null;
   /** Gradients of the mean and of the inverse deviation, in the statistics' shape. */
@@ -71,7 +71,7 @@ interface Arriving {
 }
 
 /** The gradient of the field. */
-export function throughUnit(normal: Normalised, arriving: Arriving): string {
+export function throughUnit(normal: Normalised, arriving: ArrivingGradients): string {
   const { at, shape, mean, count, isCentred, unit, inverse } = normal;
   const terms: string[] = arriving.field ? [arriving.field] : [];
   if (arriving.unit) {

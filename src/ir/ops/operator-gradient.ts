@@ -35,6 +35,11 @@ export function inPlainOperators(entry: OperatorEntry, body: PlainBody): Operato
   return { ...entry, gradient: { kind: 'plain', form: formOf(entry, body) } };
 }
 
+/** The entry whose gradient goes through its expansion. */
+export function throughExpansion(entry: OperatorEntry & Required<Pick<OperatorEntry, 'expansion'>>): OperatorEntry {
+  return { ...entry, gradient: { kind: 'plain', form: entry.expansion } };
+}
+
 /** The entry with a plain form for devices that lack the operator; its gradient stays. */
 export function withPlainForm(entry: OperatorEntry, body: PlainBody): OperatorEntry {
   return { ...entry, plain: formOf(entry, body) };

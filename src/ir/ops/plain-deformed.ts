@@ -8,14 +8,14 @@ import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { numberOf, operand, result } from './operands.js';
 import type { OperatorWriter } from './operator-writer.js';
-import { type Along, cornerPlace, cornerWeight } from './sampling-gradient.js';
+import { type AxisSamples, cornerPlace, cornerWeight } from './sampling-gradient.js';
 import { windowsOf } from './windows.js';
 
 /** Indices of the operands. */
 const [IMAGE, KERNEL, OFFSETS, BIAS, MASK] = [0, 1, 2, 3, 4];
 
 /** Channels are split into groups of offsets for sampling, and into groups of the convolution for the matmul. */
-interface Parts {
+interface DeformedSizes {
   /** Samples, groups of offsets, channels of each, places of a window, windows, groups of the convolution. */
   readonly batch: number;
   readonly groups: number;
@@ -52,7 +52,7 @@ export function plainDeformed(write: OperatorWriter): void {
   write.makes(0, operator.inputs[BIAS] ? write.add('Add', [matmul, bias()]) : matmul, type);
 }
 
-function partsOf(write: OperatorWriter): Parts {
+function partsOf(write: OperatorWriter): DeformedSizes {
   const { operator } = write;
   const [batch = 1, all = 1] = operand(operator, IMAGE).shape;
   const [, , ...window] = operand(operator, KERNEL).shape;
@@ -74,7 +74,7 @@ interface Corner {
   readonly weight: string;
 }
 
-function cornersOf(write: OperatorWriter, parts: Parts): readonly Corner[] {
+function cornersOf(write: OperatorWriter, parts: DeformedSizes): readonly Corner[] {
   const { batch, groups, channels, taps, windows } = parts;
   const axes = placesOf(write, parts);
   const at = write.on(write.sumType);
@@ -87,7 +87,7 @@ function cornersOf(write: OperatorWriter, parts: Parts): readonly Corner[] {
 }
 
 /** The position that every place of every window reads: its own position plus the offset. */
-function placesOf(write: OperatorWriter, { batch, groups, taps, windows }: Parts): readonly Along[] {
+function placesOf(write: OperatorWriter, { batch, groups, taps, windows }: DeformedSizes): readonly AxisSamples[] {
   const { operator } = write;
   const type = write.sumType;
   const { shape } = operand(operator, IMAGE);

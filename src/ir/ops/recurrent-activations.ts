@@ -11,17 +11,17 @@ export interface Activation {
   readonly derivative: (on: Arithmetic, x: string, y: string) => string;
 }
 
-type Make = (alpha: number, beta: number) => Activation;
+type ActivationMaker = (alpha: number, beta: number) => Activation;
 
 const of =
-  (op: string, derivative: Activation['derivative']): Make =>
+  (op: string, derivative: Activation['derivative']): ActivationMaker =>
   () => ({ value: (on, x) => on.of(op, x), derivative });
 
 /**
  * Per function: its usual alpha and beta, and what it computes. At kinks the derivative is that of the flat side, as in PyTorch.
  */
 const ACTIVATIONS: Readonly<
-  Record<string, { readonly alpha: number; readonly beta: number; readonly make: Make } | undefined>
+  Record<string, { readonly alpha: number; readonly beta: number; readonly make: ActivationMaker } | undefined>
 > = {
   sigmoid: { alpha: 0, beta: 0, make: of('Sigmoid', (on, _, y) => on.mul(y, on.sub(1, y))) },
   tanh: { alpha: 0, beta: 0, make: of('Tanh', (on, _, y) => on.sub(1, on.square(y))) },

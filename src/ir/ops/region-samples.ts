@@ -102,20 +102,20 @@ export function alignedAxis(write: OperatorWriter, axis: 2 | 3): SampledAxis {
 }
 
 /** k + ½, how many samples there are for each result, and whether a sample is one of them. */
-interface Numbered {
+interface NumberedSamples {
   readonly at: Arithmetic;
   readonly middle: string;
   readonly count: number | string;
   readonly exists: string | null;
 }
 
-function given(own: RegionAxis, count: number): Numbered {
+function given(own: RegionAxis, count: number): NumberedSamples {
   const middle = own.numbers(count, (_, sample) => sample + 0.5);
   return { at: own.region, middle, count, exists: null };
 }
 
 /** The samples near each pixel, whatever their number. `first`: where each result's samples begin, `bin`: the size of its bin. */
-function nearSamples(own: RegionAxis, bin: string, first: string): Numbered {
+function nearSamples(own: RegionAxis, bin: string, first: string): NumberedSamples {
   const { region } = own;
   const whole = region.of('Ceil', bin);
   const count = region.of('Max', whole, 1);

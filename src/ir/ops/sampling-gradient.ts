@@ -14,7 +14,7 @@ import type { OperatorGradient } from './operator-gradient.js';
 import type { Arithmetic } from './operator-writer.js';
 
 /** One axis of the image: the number of positions, those of the samples on it, and their derivative by the grid. */
-export interface Along {
+export interface AxisSamples {
   readonly size: number;
   readonly low: string;
   /** u − floor u; null for the nearest neighbour. */
@@ -93,7 +93,7 @@ export function gridSampleGradient(write: OperatorGradient): void {
 function alongAxis(
   write: OperatorGradient,
   { size, component, isNearest }: { readonly size: number; readonly component: number; readonly isNearest: boolean },
-): Along {
+): AxisSamples {
   const { operator } = write;
   const { dtype } = operand(operator, 0);
   const at = write.on(dtype);
@@ -130,7 +130,7 @@ function alongAxis(
 
 /** The weight of a corner, except for the axis left out; `count` is 1 if the corner is inside the image. */
 export function cornerWeight(
-  axes: readonly Along[],
+  axes: readonly AxisSamples[],
   far: readonly boolean[],
   at: Arithmetic,
   { count, without }: { readonly count: string; readonly without: number | null },
@@ -143,7 +143,7 @@ export function cornerWeight(
 
 /** A corner's position in the flattened image (0 if it is outside), and whether it is inside. */
 export function cornerPlace(
-  axes: readonly Along[],
+  axes: readonly AxisSamples[],
   far: readonly boolean[],
   at: Arithmetic,
 ): { readonly index: string; readonly inside: string } {

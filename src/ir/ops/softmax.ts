@@ -9,7 +9,13 @@ import { axisOf, dimensionNames, operand } from './operands.js';
 import { differentiable, type OperatorGradient, STEPS } from './operator-gradient.js';
 
 /** Writes the result from x − max, its exponentials and their sum. */
-type Last = (write: ExpansionWriter, shifted: string, powers: string, sum: string, dims: SoftmaxFactors) => string;
+type SoftmaxEnd = (
+  write: ExpansionWriter,
+  shifted: string,
+  powers: string,
+  sum: string,
+  dims: SoftmaxFactors,
+) => string;
 interface SoftmaxFactors {
   readonly whole: readonly (readonly string[])[];
   readonly reduced: readonly (readonly string[])[];
@@ -43,7 +49,7 @@ export const softmaxEntries: readonly OperatorEntry[] = [
   ),
 ];
 
-function softmaxEntry(op: string, last: Last): OperatorEntry {
+function softmaxEntry(op: string, last: SoftmaxEnd): OperatorEntry {
   return entry({
     op,
     family: 'normalisation',
@@ -62,7 +68,7 @@ function alongAxis(operator: Operator, mark: string): string {
   return `${side.join(' ')} -> ${side.join(' ')}`;
 }
 
-function softmaxExpansion(operator: Operator, last: Last): Expansion {
+function softmaxExpansion(operator: Operator, last: SoftmaxEnd): Expansion {
   const write = new ExpansionWriter();
   const { dtype, shape } = operand(operator, 0);
   const axis = axisOf(operator, 'axis', shape.length, -1);

@@ -13,7 +13,7 @@ import type { ModelWork } from '../../cost-model/step/work.js';
 import { splitsBackward } from '../../schedule/schedule.js';
 
 /** The work that stages share, in seconds of one micro-batch. */
-export interface Shares {
+export interface SharedWork {
   /** Through the whole model, each part where it is fastest. */
   readonly through: number;
   /** Lower bound for the slowest stage. */
@@ -30,7 +30,7 @@ export interface Shares {
  *
  * @param stages the phases on the devices of each stage: one record where they are alike
  */
-export function sharesOf(model: ModelWork, stages: readonly PartPhases[], pp: number): Shares {
+export function sharesOf(model: ModelWork, stages: readonly PartPhases[], pp: number): SharedWork {
   const kinds = [...new Set(stages)].map((phases) => partsOf(model, phases));
   const first = kinds[0] ?? [];
   const wholes = kinds.map((parts) => parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0));
@@ -51,7 +51,7 @@ export function sharesOf(model: ModelWork, stages: readonly PartPhases[], pp: nu
 }
 
 /** Lower bound on the seconds of a step whose stages share work so. */
-export function leastSeconds(shares: Shares, configuration: StepConfiguration, cluster: Cluster): number {
+export function leastSeconds(shares: SharedWork, configuration: StepConfiguration, cluster: Cluster): number {
   const { tp, pp, dp, sp } = configuration.degrees;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
   const trains = !configuration.inference && !configuration.bundledRuntime;
@@ -64,7 +64,7 @@ export function leastSeconds(shares: Shares, configuration: StepConfiguration, c
  * micro-batches than stages, the first stage fills and drains the pipeline. Half of the bubble of interleaved chunks is certain
  * (test/search/configurations/interleaved-fill.test.ts). ZB-V may leave none.
  */
-export function pipelineLeast({ through, slowest, left }: Shares, configuration: StepConfiguration): number {
+export function pipelineLeast({ through, slowest, left }: SharedWork, configuration: StepConfiguration): number {
   const { kind, virtualStages: v, training, stages: p } = scheduleRequest(configuration);
   const m = microBatches(configuration);
   const busy = m * slowest;

@@ -116,7 +116,7 @@ function othersOf(
   return [...reordered, ...whole];
 }
 
-/** Degrees with one micro-batch, one order of the axes and one schedule. */
+/** Degrees with one micro-batch, one rank order and one schedule. */
 interface ConfigurationCandidate {
   readonly combination: Combination;
   readonly mapping: DeviceMapping;
@@ -127,7 +127,7 @@ interface ConfigurationCandidate {
 }
 
 /** The outcome for a configuration: its price where it fits, and its bytes on the fullest device. */
-interface Offered {
+interface PricedOutcome {
   readonly priced: PricedConfiguration | null;
   readonly bytes: number;
 }
@@ -149,7 +149,7 @@ class Enumeration {
   worst: number;
   best: number;
   count = 0;
-  /** Whether other axis orders are tried: combinations that have a price keep the figures of the usual order. */
+  /** Whether other rank orders are tried: combinations that have a price keep the figures of the default order. */
   isElsewhere = false;
   /** Configurations that exceed the devices' memory without recomputation. */
   private tight: { readonly candidate: ConfigurationCandidate; readonly configuration: StepConfiguration }[] = [];
@@ -181,7 +181,7 @@ class Enumeration {
     return this.isTimed ? seconds : bytes;
   }
 
-  /** Candidates in the order of their bounds, those of one combination, micro-batch and order of the axes one after another. */
+  /** Candidates in the order of their bounds, those of one combination, micro-batch and rank order one after another. */
   inTurn(all: readonly Combination[], mappingsOf: (combination: Combination) => readonly DeviceMapping[]) {
     const groups = all.flatMap((combination) =>
       mappingsOf(combination).flatMap((mapping) => {
@@ -243,7 +243,11 @@ class Enumeration {
   }
 
   /** Other cuts may be faster than even stages, or fit where these do not; each states which layers it recomputes. */
-  private leaveOpen({ atLeast }: ConfigurationCandidate, variant: StepConfiguration, { priced, bytes }: Offered): void {
+  private leaveOpen(
+    { atLeast }: ConfigurationCandidate,
+    variant: StepConfiguration,
+    { priced, bytes }: PricedOutcome,
+  ): void {
     if (variant.degrees.pp === 1 || atLeast >= this.best) return;
     const { stageLayers: _, ...whole } = variant;
     const isFree = this.isLayerByLayer && !variant.inference && variant.recompute === 'none';
@@ -305,7 +309,7 @@ class Enumeration {
   }
 
   /** Keeps a configuration where it is the best of its combination. */
-  private offer(combination: Combination, configuration: StepConfiguration): Offered {
+  private offer(combination: Combination, configuration: StepConfiguration): PricedOutcome {
     const { pricing, options, kept, least } = this;
     const need = pricing.bytes(configuration);
     const fits = fitsIn(need, options.limitBytes);

@@ -105,8 +105,8 @@ class StageCosts {
 
   private makePart(stage: number, from: number, to: number): StagePart {
     const { first, layers, last } = this.prices[stage] as PartPrices;
-    const kept = new Sums();
-    const recomputed = new Sums();
+    const kept = new StageFigures();
+    const recomputed = new StageFigures();
     for (const sums of [kept, recomputed]) {
       if (stage === 0) sums.add(first, 1);
       if (stage === this.stageOfLast) sums.add(last, 1);
@@ -135,7 +135,7 @@ class StageCosts {
 }
 
 /** Figures of a stage's parts: seconds and held bytes add up; of memory that is live while a part runs, the largest counts. */
-class Sums {
+class StageFigures {
   seconds = 0;
   resident = 0;
   saved = 0;

@@ -32,7 +32,7 @@ export interface Pricing {
   /** The variant with as few layers recomputed as memory allows. */
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /**
-   * Lower bound on the seconds of all configurations of the same degrees, micro-batch, order of the axes, schedule and chunks:
+   * Lower bound on the seconds of all configurations of the same degrees, micro-batch, rank order, schedule and chunks:
    * whatever their ZeRO level, recomputation, offloading, and cut of layers into stages.
    */
   readonly atLeast: (configuration: StepConfiguration) => number;

@@ -24,7 +24,7 @@ export interface ModelFacts {
 }
 
 /** The user's decisions; fields that are left out are searched. */
-export interface Decided extends Partial<Degrees> {
+export interface DecidedSettings extends Partial<Degrees> {
   readonly microBatch?: number;
   readonly microBatches?: number;
   readonly zero?: 0 | 1 | 2 | 3;
@@ -42,7 +42,7 @@ export interface SpaceOptions {
   readonly perNode: number;
   readonly globalBatch: number;
   readonly facts: ModelFacts;
-  readonly decided: Decided;
+  readonly decided: DecidedSettings;
   /** Sizes of a micro-batch that the model cannot be rebuilt at, with the reason. */
   readonly unbuilt?: ReadonlyMap<number, string>;
   /** Settings that are not searched: precision, software, kernels, overlap. */
@@ -218,14 +218,18 @@ export function* variants(
 /** Recomputation: attention as one kernel stores nothing to recompute, so selective equals none there. */
 function recomputations(
   { inference, attention }: SpaceOptions['base'],
-  { recompute }: Decided,
+  { recompute }: DecidedSettings,
 ): readonly StepRecompute[] {
   if (recompute !== undefined) return [recompute];
   if (inference) return ['none'];
   return attention === 'parts' ? ['none', 'selective', 'full'] : ['none', 'full'];
 }
 
-function zeroLevels(ranks: number, { inference }: SpaceOptions['base'], { zero }: Decided): readonly (0 | 1 | 2 | 3)[] {
+function zeroLevels(
+  ranks: number,
+  { inference }: SpaceOptions['base'],
+  { zero }: DecidedSettings,
+): readonly (0 | 1 | 2 | 3)[] {
   if (zero !== undefined) return [zero];
   return inference || ranks === 1 ? [0] : [0, 1, 2, 3];
 }

@@ -16,7 +16,7 @@ import type { ModelWork } from '../../cost-model/step/work.js';
 import { madeOnce, remembered } from '../../ir/remembered.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
 import type { Schedule, ScheduleRequest } from '../../schedule/schedule.js';
-import { leastSeconds, type Shares, sharesOf } from './at-least.js';
+import { leastSeconds, type SharedWork, sharesOf } from './at-least.js';
 import { cutLayers } from './cut-layers.js';
 import { fewestRecomputed } from './fewest-recomputed.js';
 import { meshOrders } from './mesh-orders.js';
@@ -48,17 +48,17 @@ export function pricingOf(
     return madeOnce(schedules, key, () => makeSchedule(request));
   };
   /** Keyed by the phases on the first stage: configurations whose stages are alike share one record. */
-  const shared = new Map<PartPhases, Map<string, Shares>>();
+  const shared = new Map<PartPhases, Map<string, SharedWork>>();
   const phasesOn = (configuration: StepConfiguration): readonly PartPhases[] => {
     // ZeRO 3 leaves out what accumulates gradients.
     const zero = mayAccumulateApart(configuration) ? 3 : 0;
     const same = configuration.zero === zero ? configuration : { ...configuration, zero: zero as 0 | 3 };
     return cluster.kinds ? stageClusters(cluster, same).map((own) => phasesOf(same, own)) : [phasesOf(same, cluster)];
   };
-  const shares = (configuration: StepConfiguration): Shares => {
+  const shares = (configuration: StepConfiguration): SharedWork => {
     const { degrees, meshOrder } = configuration;
     const stages = phasesOn(configuration);
-    const ofFirst = madeOnce(shared, stages[0] as PartPhases, () => new Map<string, Shares>());
+    const ofFirst = madeOnce(shared, stages[0] as PartPhases, () => new Map<string, SharedWork>());
     const key = cluster.kinds ? `${degrees.pp} ${degrees.dp} ${meshOrder}` : `${degrees.pp}`;
     return madeOnce(ofFirst, key, () => sharesOf(workOf(configuration), stages, degrees.pp));
   };

@@ -60,7 +60,7 @@ export function withSentLayouts(
 ): Assignment {
   if (!layout.meshes) return assignment;
   const cut = cutStages(graph, layout.placeOf, layout.stages);
-  const sending = new Sending(graph, assignment, resharder, (bytes) =>
+  const sending = new SentLayouts(graph, assignment, resharder, (bytes) =>
     Math.round(sendSeconds(bytes, layout.stages, deviceCount(assignment.mesh), cluster) * 1e9),
   );
   const receivers = new Map<string, Pick<CutTransfer, 'from' | 'when'> & { readonly to: number[] }>();
@@ -82,7 +82,7 @@ export function withSentLayouts(
   return { ...assignment, sharedReshards };
 }
 
-class Sending {
+class SentLayouts {
   private readonly produced: ReadonlyMap<string, Layout>;
   private readonly readersOf: ReadonlyMap<string, readonly TensorReader[]>;
   /** Tensors that are made at the beginning of a step. */

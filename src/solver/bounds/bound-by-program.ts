@@ -20,7 +20,7 @@ const FEW_ENTRIES = 100_000;
 const ENTRIES_PER_COLUMN = 4;
 
 /** A core with its dual and the rows of its local search. */
-export interface Searched extends Pick<SolverLevel, 'core' | 'constant'> {
+export interface SearchedCore extends Pick<SolverLevel, 'core' | 'constant'> {
   readonly dual: Dual;
   readonly search: Pick<LocalSearch, 'rows'>;
 }
@@ -40,7 +40,7 @@ export interface ProgramRun {
 
 /** A lower bound on the cost of any assignment of the core; −Infinity where nothing is learnt. */
 export function boundByProgram(
-  { core, dual, search, constant }: Searched,
+  { core, dual, search, constant }: SearchedCore,
   solver: IntegerSolver,
   run: ProgramRun,
 ): number {
@@ -82,7 +82,7 @@ export function boundByProgram(
 }
 
 /** All rows that no other row implies, where they are not too many; else those that have mattered so far. */
-function statedRows(core: Core, dual: Dual, search: Searched['search'], columns: number): number[] {
+function statedRows(core: Core, dual: Dual, search: SearchedCore['search'], columns: number): number[] {
   const binding = bindingRows(core);
   if (binding.entries <= Math.max(FEW_ENTRIES, ENTRIES_PER_COLUMN * columns)) return [...binding.rows];
   const priced = dual.rows.filter((_, index) => (dual.prices[index] as number) > 0);

@@ -9,7 +9,7 @@ import { minimisedSum, type Summand } from '../elimination/minimised-sum.js';
 import type { CostTable, LimitedProblem } from '../problem.js';
 
 /** Two variables and their table. */
-export interface Joint {
+export interface PairTable {
   readonly a: number;
   readonly b: number;
   /** Rows are the states of `a`. */
@@ -17,7 +17,7 @@ export interface Joint {
 }
 
 /** Bytes by state over a span of time. */
-export interface Use {
+export interface TimedBytes {
   readonly start: number;
   readonly end: number;
   readonly bytes: Float64Array;
@@ -26,8 +26,8 @@ export interface Use {
 interface Variable {
   unary: Float64Array;
   labels: Int32Array;
-  uses: Use[];
-  readonly joints: Map<number, Joint>;
+  uses: TimedBytes[];
+  readonly joints: Map<number, PairTable>;
 }
 
 export class CoreGraph {
@@ -87,11 +87,11 @@ export class CoreGraph {
     return this.at(variable).labels;
   }
 
-  uses(variable: number): readonly Use[] {
+  uses(variable: number): readonly TimedBytes[] {
     return this.at(variable).uses;
   }
 
-  setUses(variable: number, uses: Use[]): void {
+  setUses(variable: number, uses: TimedBytes[]): void {
     this.at(variable).uses = uses;
   }
 
@@ -103,7 +103,7 @@ export class CoreGraph {
     return this.at(variable).joints.keys();
   }
 
-  joints(variable: number): readonly Joint[] {
+  joints(variable: number): readonly PairTable[] {
     return [...this.at(variable).joints.values()];
   }
 
@@ -170,7 +170,7 @@ export class CoreGraph {
   }
 
   /** Where each state of `leader` leaves the other end one state: that state; null otherwise. */
-  only({ a, table }: Joint, leader: number): Int32Array | null {
+  only({ a, table }: PairTable, leader: number): Int32Array | null {
     const facts = this.facts(table);
     return a === leader ? facts.onlyByRow : facts.onlyByColumn;
   }
@@ -188,7 +188,7 @@ export class CoreGraph {
   /** Makes `follower` part of `leader`, whose state s leaves it the state states[s]. */
   merge(leader: number, follower: number, states: Int32Array): void {
     const [into, from] = [this.at(leader), this.at(follower)];
-    const joint = into.joints.get(follower) as Joint;
+    const joint = into.joints.get(follower) as PairTable;
     for (let state = 0; state < into.unary.length; state++) {
       const other = states[state] as number;
       const { sizes, values } = joint.table;
@@ -226,7 +226,7 @@ export class CoreGraph {
 
   /** A table as rows of `other`, columns of `variable`. */
   rowsBy(other: number, variable: number): Float64Array {
-    const { a, table } = this.at(variable).joints.get(other) as Joint;
+    const { a, table } = this.at(variable).joints.get(other) as PairTable;
     return a === other ? table.values : transposed(table);
   }
 
@@ -286,13 +286,13 @@ export class CoreGraph {
     this.replace(known, { ...known.table, values: sum });
   }
 
-  private replace({ a, b }: Joint, table: CostTable): void {
+  private replace({ a, b }: PairTable, table: CostTable): void {
     const joint = { a, b, table };
     this.at(a).joints.set(b, joint);
     this.at(b).joints.set(a, joint);
   }
 
-  private unjoin({ a, b }: Joint): void {
+  private unjoin({ a, b }: PairTable): void {
     this.at(a).joints.delete(b);
     this.at(b).joints.delete(a);
   }

@@ -6,7 +6,7 @@
  */
 
 import { NoAssignment } from '../problem.js';
-import type { CoreGraph, Use } from './core-graph.js';
+import type { CoreGraph, TimedBytes } from './core-graph.js';
 
 /**
  * Times renamed to rows 0 … count−1; uses that meet no row that matters are removed, and bytes that all states take are charged
@@ -22,7 +22,7 @@ export function memoryRows(
   for (const variable of [...graph.alive()]) {
     const uses = graph.uses(variable);
     if (uses.length === 0) continue;
-    const merged = new Map<string, Use>();
+    const merged = new Map<string, TimedBytes>();
     for (const use of uses) {
       const [start, end] = [renamed(use.start), renamed(use.end)];
       const always = least(use.bytes);

@@ -13,7 +13,7 @@
  */
 
 import { addCosts, type CostTable, cheapestState, type LimitedProblem, NoAssignment } from '../problem.js';
-import { CoreGraph, type Joint } from './core-graph.js';
+import { CoreGraph, type PairTable } from './core-graph.js';
 import { limitStates, memoryRows } from './memory-rows.js';
 
 /** How a removed variable finds its state, given those of variables removed later. States are the problem's own. */
@@ -58,10 +58,10 @@ const TABLE_ENTRIES = 40_000;
  * than two variables
  */
 export function reduce(problem: LimitedProblem): ReducedGraph {
-  return new Reducing(problem).run();
+  return new CoreReduction(problem).run();
 }
 
-class Reducing {
+class CoreReduction {
   private readonly graph: CoreGraph;
   private readonly trail: Removal[] = [];
   private constant = 0;
@@ -144,7 +144,7 @@ class Reducing {
   }
 
   /** Makes one end of a joint part of the other, where the other's state leaves it one. */
-  private follow(joint: Joint): boolean {
+  private follow(joint: PairTable): boolean {
     const { graph } = this;
     for (const [leader, follower] of [
       [joint.a, joint.b],

@@ -26,14 +26,14 @@ nodes:
 
 test('an operator costs what it takes on the devices of its stage, and so do its alternatives', async (t) => {
   const microBatches = 4;
-  const { heaviest } = await compile({
+  const { mostExpensive } = await compile({
     ...{ model: 'models/mlp.onnx', output: join(folder, 'plan'), cluster: CLUSTER, planOnly: true, globalBatch: 4096 },
     degrees: { pp: 2, dp: 1, tp: 2 },
     training: { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 }, microBatches },
   });
   const { explainable } = await openExplainable(join(folder, 'plan'));
   const stages = new Map<number, number>();
-  for (const { operator, op, count, seconds } of heaviest) {
+  for (const { operator, op, count, seconds } of mostExpensive) {
     if (op !== 'MatMul') continue;
     const { computeSeconds, places, alternatives } = explainOperator(explainable, operator);
     const [{ stage } = { stage: -1 }] = places;

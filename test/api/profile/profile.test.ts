@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { measure } from '../../../src/api/profile/measured-program.js';
 import { defaultProfileFile, readProfile, thisMachine } from '../../../src/api/profile/profile-file.js';
-import { type Planned, sweep } from '../../../src/api/profile/sweep.js';
+import { type PlannedMeasurement, sweep } from '../../../src/api/profile/sweep.js';
 import { profile } from '../../../src/api/profile.js';
 import { clusterSources } from '../../../src/api/requests/cluster-sources.js';
 import { clusterSize, parseCluster } from '../../../src/cost-model/cluster.js';
@@ -18,7 +18,7 @@ const folder = mkdtempSync(join(tmpdir(), 'autopar-profile-test-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
 
 /** A second for every FLOP, byte or operator: a clock that never waits. */
-async function fakeClock({ subject, ranks }: Planned): Promise<number> {
+async function fakeClock({ subject, ranks }: PlannedMeasurement): Promise<number> {
   const speed = ranks === 1 ? 2 : 1;
   if (subject.kind === 'matmul')
     return (subject.operators * 1e-10 * subject.rows * subject.side * (2 * subject.side + 20) + 1e-5) / speed;

@@ -10,17 +10,17 @@ import { compile } from '../../../src/api/index.js';
 test('eight ranks of tp on four heads: four for heads, two for what a head has', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const { heaviest, communication } = await compile({
+  const { mostExpensive, communication } = await compile({
     ...{ model: 'models/gpt-tiny.onnx', output: join(folder, 'out'), devices: 8, tp: 8, axes: 'roles', planOnly: true },
   });
-  const attention = heaviest.find(({ op }) => op === 'Attention');
+  const attention = mostExpensive.find(({ op }) => op === 'Attention');
   t.is(attention?.strategy, 'h: tp.0,tp.1, f: tp.2');
   t.deepEqual(attention?.shown, {
     strategy: 'h: tp 4 of 8, f: tp 2 of 8',
     layouts:
       '[-, tp 4 of 8, -, -] · [-, -, tp 4 of 8, -] · [-, tp 4 of 8, -, tp 2 of 8] · [-, -, -, -] → [-, tp 4 of 8, -, tp 2 of 8]',
   });
-  for (const { op, shown } of heaviest) {
+  for (const { op, shown } of mostExpensive) {
     if (op !== 'Add') continue;
     t.deepEqual(shown, { strategy: 'replicated', layouts: '[-, -, -] · [-, -, -] → [-, -, -]' });
   }
@@ -33,13 +33,13 @@ test('eight ranks of tp on four heads: four for heads, two for what a head has',
 test('operators of equal layers are one row over all stages that run them alike', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const { heaviest } = await compile({
+  const { mostExpensive } = await compile({
     ...{ model: 'models/gpt-tiny.onnx', output: join(folder, 'out'), devices: 2, dp: 1, tp: 1, pp: 2, planOnly: true },
   });
-  const { operator, count, seconds } = heaviest[0] ?? {};
+  const { operator, count, seconds } = mostExpensive[0] ?? {};
   t.deepEqual([operator, count], ['/h.0/attn/MatMul_1', 2]);
-  t.true((seconds ?? 0) > (heaviest[1]?.seconds ?? 0));
-  t.false(heaviest.some(({ operator }) => operator.startsWith('/h.1/')));
+  t.true((seconds ?? 0) > (mostExpensive[1]?.seconds ?? 0));
+  t.false(mostExpensive.some(({ operator }) => operator.startsWith('/h.1/')));
 });
 
 test('bytes of communication are those of a step, however many micro-batches it has', async (t) => {

@@ -9,7 +9,7 @@ import { type StepConfiguration, usualGradientBytes } from '../../../src/cost-mo
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { inFlightOn, stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep, scheduleRequest } from '../../../src/cost-model/step/step-price.js';
-import { inFlight } from '../../../src/schedule/check.js';
+import { inFlight } from '../../../src/schedule/in-flight.js';
 import { makeSchedule } from '../../../src/schedule/make-schedule.js';
 import { fewestChunks, interleaves, SCHEDULE_KINDS } from '../../../src/schedule/schedule.js';
 import { draws } from '../../selection.js';

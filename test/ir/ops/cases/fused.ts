@@ -145,6 +145,8 @@ const NORMALISATIONS: readonly Case[] = [
   ms('FastGelu', [f(4, 6)]),
   ms('Gelu', [f(4, 6)]),
   ms('QuickGelu', [f(4, 6)], { alpha: 1 }),
+  ms('MurmurHash3', [i(100, 4, 6)], { seed: 3 }),
+  ms('MurmurHash3', [f(4, 6)], { positive: 0 }),
   ms('GatedAdd', [f(2, 4, 6), f(2, 4, 6), f(2, 4, 1)]),
 ];
 

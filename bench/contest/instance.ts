@@ -10,8 +10,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
-import { AutoparError } from '../ir/error.js';
-import type { CostFactor, CostTable, LimitedProblem, MemoryUse } from './problem.js';
+import { AutoparError } from '../../src/ir/error.js';
+import type { CostFactor, CostTable, LimitedProblem, MemoryUse } from '../../src/solver/problem.js';
 
 /** Costs from here on forbid. */
 export const FORBIDDEN = 1e18;

@@ -1,14 +1,14 @@
 /**
  * @file The memory of training a model: trained parameters with their groups, gradients, optimizer state, and bytes.
  */
-import { completeOptimizer } from '../ir/autodiff/optimizer-options.js';
-import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
-import { byteLength, type DType } from '../ir/dtype.js';
-import { elementCount, type Graph, type TensorType, typeOf } from '../ir/graph.js';
-import { fileShape } from '../sharding-propagation/file-form.js';
-import type { ImportedModel } from './models/import.js';
-import { decayOf, trainingGraphOf } from './models/training.js';
-import type { Training } from './requests/training-request.js';
+import { completeOptimizer } from '../../ir/autodiff/optimizer-options.js';
+import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
+import { byteLength, type DType } from '../../ir/dtype.js';
+import { elementCount, type Graph, type TensorType, typeOf } from '../../ir/graph.js';
+import { fileShape } from '../../sharding-propagation/file-form.js';
+import type { ImportedModel } from '../models/import.js';
+import { decayOf, trainingGraphOf } from '../models/training.js';
+import type { Training } from '../requests/training-request.js';
 
 /** Bytes of one parameter or of all parameters, on a device that holds them unsharded. */
 export interface TrainingBytes {

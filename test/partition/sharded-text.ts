@@ -4,11 +4,12 @@
  *     h = MatMul(x, w)                    [4, 8, 32] of [4, 8, 64]   [-, -, tp]
  *     y = all-reduce.sum(tp) t1           [4, 8, 16]                 [-, -, -]
  */
-import { borderText } from '../sharding-propagation/collective-rule.js';
-import { layoutText } from '../sharding-propagation/layout-text.js';
-import type { Mesh } from '../sharding-propagation/mesh.js';
-import type { FragmentNode } from './fragment.js';
-import type { MoveNode, ShardedTensor } from './sharded-graph.js';
+
+import type { FragmentNode } from '../../src/partition/fragment.js';
+import type { MoveNode, ShardedTensor } from '../../src/partition/sharded-graph.js';
+import { borderText } from '../../src/sharding-propagation/collective-rule.js';
+import { layoutText } from '../../src/sharding-propagation/layout-text.js';
+import type { Mesh } from '../../src/sharding-propagation/mesh.js';
 
 /** Anything that has nodes over typed tensors on a mesh: a sharded graph, or a fragment of one. */
 export interface Printable {

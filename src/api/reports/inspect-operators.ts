@@ -2,14 +2,14 @@
  * @file Tables about a graph's operators: work by type, layers, blocks, and operators that would be replicated, with the reasons.
  */
 
-import { followBatch } from '../ir/batch.js';
-import type { Factor, FactorKind } from '../ir/factor-rule.js';
-import type { Graph, Node } from '../ir/graph.js';
-import { layerClasses, operatorsByLayer } from '../ir/layers.js';
-import type { BlockKind } from '../ir/operator.js';
-import { operatorOf } from '../ir/operator-of.js';
-import { bytesOf } from '../ir/ops/entry.js';
-import { entryOf, operatorEntry, ruleOf } from '../ir/ops/index.js';
+import { followBatch } from '../../ir/batch.js';
+import type { Factor, FactorKind } from '../../ir/factor-rule.js';
+import type { Graph, Node } from '../../ir/graph.js';
+import { layerClasses, operatorsByLayer } from '../../ir/layers.js';
+import type { BlockKind } from '../../ir/operator.js';
+import { operatorOf } from '../../ir/operator-of.js';
+import { bytesOf } from '../../ir/ops/entry.js';
+import { entryOf, operatorEntry, ruleOf } from '../../ir/ops/index.js';
 
 export interface OperatorWork {
   readonly flops: number;

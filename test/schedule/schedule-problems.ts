@@ -1,9 +1,9 @@
 /**
- * @file Checks of a schedule before it runs: every action is there once and on its stage, phases follow one another, and no
- * stages wait for one another in a cycle. Also the number of micro-batches that are held at once.
+ * @file Checks of a schedule: every action is there once and on its stage, phases follow one another, and no stages wait for one
+ * another in a cycle.
  */
-import { actionNumbers, EARLIER_PHASE, producerOf } from './dependencies.js';
-import { type Action, phasesOf, type Schedule } from './schedule.js';
+import { actionNumbers, EARLIER_PHASE, producerOf } from '../../src/schedule/dependencies.js';
+import { type Action, phasesOf, type Schedule } from '../../src/schedule/schedule.js';
 
 /** All problems of a schedule, in words; empty for a valid one. */
 export function scheduleProblems(schedule: Schedule): readonly string[] {
@@ -12,29 +12,6 @@ export function scheduleProblems(schedule: Schedule): readonly string[] {
   const stuck = findDeadlock(schedule);
   if (stuck.length === 0) return [];
   return [`deadlock: ${stuck.map((action) => `stage ${action.stage} at ${nameOf(action)}`).join(', ')}`];
-}
-
-/**
- * The most (chunk, micro-batch) pairs whose activations each stage holds at once: from a forward to the last phase that
- * reads them. With v chunks each is 1/v of a stage's activations. It does not depend on how long actions take.
- * @param keptForWeights share that is still held between input gradient and weight gradient (zero-bubble)
- */
-export function inFlight({ actions, training }: Schedule, keptForWeights = 1): readonly number[] {
-  const change = {
-    forward: training ? 1 : 0,
-    backward: -1,
-    'input-gradient': keptForWeights - 1,
-    'weight-gradient': -keptForWeights,
-  };
-  return actions.map((list) => {
-    let held = 0;
-    let most = training || list.length === 0 ? 0 : 1;
-    for (const { phase } of list) {
-      held += change[phase];
-      most = Math.max(most, held);
-    }
-    return most;
-  });
 }
 
 /** Problems with actions that are absent, there twice, or of another schedule. */
