@@ -26,8 +26,15 @@ const SAMPLE = 1 << 18;
 /** The bits of float32 beyond those of a number in 16 bit: numbers that had 16 bit once are equal by chance. */
 const BEYOND_16_BIT = 0x1fff;
 
-/** The rows or elements of a float32 value in which they are repeated at least twice on average; null for any other. */
-export async function repeatedElements(type: TensorType, source: WeightSource): Promise<RepeatedElements | null> {
+/**
+ * The rows or elements of a float32 value in which they are repeated at least twice on average; null for any other.
+ * `isParameter`: whether the exporter states that it is made of one, so that its values need no evidence.
+ */
+export async function repeatedElements(
+  type: TensorType,
+  source: WeightSource,
+  isParameter: boolean,
+): Promise<RepeatedElements | null> {
   const count = elementCount(type.shape);
   if (type.dtype !== 'float32' || count < 4 || count > LARGEST) return null;
   if (count > SAMPLE && (type.shape.length < 3 || !repeatsInSample(source))) return null;
@@ -38,7 +45,7 @@ export async function repeatedElements(type: TensorType, source: WeightSource): 
   const each = parted(bits, 1);
   const distinct = each.starts.length;
   if (distinct < 3 || 2 * distinct > count || bits.every((word) => (word & BEYOND_16_BIT) === 0)) return null;
-  if (valueEvidence(type, source)?.made !== null) return null;
+  if (!isParameter && valueEvidence(type, source)?.made !== null) return null;
   const width = type.shape.at(-1) ?? 1;
   const rows = parted(bits, width);
   const ofRows = 2 * rows.starts.length * width <= count && 2 * distinct > rows.starts.length * width;
