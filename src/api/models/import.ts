@@ -20,7 +20,7 @@ import { withDroppedBiases } from '../../ir/parameters/dropped-biases.js';
 import { identityUses } from '../../ir/parameters/identities.js';
 import { moduleNames } from '../../ir/parameters/module-names.js';
 import type { ParameterEvidence } from '../../ir/parameters/parameter.js';
-import { foldedParametersOf, recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
+import { recordedUses, tracedConstants } from '../../ir/parameters/recorded.js';
 import { assemble } from '../../ir/passes/assemble.js';
 import { checkDims, placeKey } from '../../ir/passes/dims.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
@@ -162,10 +162,10 @@ async function assembleSource(source: OnnxModel, options: ImportOptions): Promis
       model.kinds.size > 0
         ? traced.get(name)?.closed === null
         : model.producer.startsWith('pytorch') && name.startsWith('onnx::'),
+    isListed: (name) => traced.get(name)?.isListed === true,
     standsForParameter: (name) => {
       const found = traced.get(name);
-      const isHelper = found?.form === 'helper' && found.closed === null;
-      return isHelper || (foldedParametersOf(model, name) ?? []).length > 0;
+      return found !== undefined && (found.isListed || (found.form === 'helper' && found.closed === null));
     },
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);

@@ -52,11 +52,12 @@ export function parameterRole(facts: RoleFacts): RoleVerdict {
   const natural = places.filter(isNatural);
   if (natural.length > 0) return naturalVerdict(facts, natural);
   const place = places.find(isPlausible);
-  if (elementCount(type.shape) === 1 && !(place && facts.named)) return constant('a single number, as literals are');
+  if (elementCount(type.shape) === 1 && !(place && (facts.named || traced?.isListed)))
+    return constant('a single number, as literals are');
   const state = facts.dotted ? buffer : constant;
   if (!place) return state(placelessReason(places));
   const values = facts.values();
-  if (values?.made) return state(values.made);
+  if (values?.made && !traced?.isListed) return state(values.made);
   const still = values === null || values.uniform;
   if (place.use === 'scores' && still) return state('a mask: added to operands of a softmax');
   if (place.use === 'start' && still && traced) return state('the initial state of a recurrence, all elements equal');

@@ -5,10 +5,11 @@
  *     a module's running statistics in PyTorch's record of the exported program, and no initializer of that name
  *     kernel and bias of a convolution whose names are the exporter's own (onnx::Conv_193), beside parameters with modules' names
  *     Identity operators that are called dropout
+ *     values that onnxscript computed from parameters (`exp` from ['logit_scale']), which are not in the file
  */
 import type { OnnxModel, SourceNode } from '../onnx/model.js';
 import { operatorFamily } from '../ops/index.js';
-import { valuesIn } from '../parameters/recorded.js';
+import { computedParameters, valuesIn } from '../parameters/recorded.js';
 
 const RUNNING = /\.running_(mean|var)$/;
 const COMPUTED = /^onnx::\w+_\d+$/;
@@ -25,6 +26,7 @@ export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): stri
   const modules = [...new Set(gone.map((name) => name.replace(RUNNING, '')))];
   const computed = modules.length > 0 ? [] : computedKernels(model, nodes);
   const identities = nodes.filter(({ op, domain, name }) => op === 'Identity' && domain === '' && DROPOUT.test(name));
+  const values = computedParameters(model);
   const parts = [
     ...(modules.length > 0
       ? [
@@ -45,8 +47,15 @@ export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): stri
             `(${some(identities.map(({ name }) => name))}) ${identities.length === 1 ? 'has' : 'have'} no ratio`,
         ]
       : []),
+    ...(values.length > 0
+      ? [
+          `the file has only values computed from ${counted(values.length, 'parameter', 'parameters')} of the module ` +
+            `(${some(values)})`,
+        ]
+      : []),
   ];
-  return parts.length > 0 ? `${parts.join('; ')}; training starts from the values of the file` : null;
+  const remedy = gone.length + values.length > 0 ? ' (torch.onnx.export(…, optimize=False) keeps the parameters)' : '';
+  return parts.length > 0 ? `${parts.join('; ')}; training starts from the values of the file${remedy}` : null;
 }
 
 /** Kernels with made-up names whose biases have such too, in a file that keeps modules' names. */

@@ -58,6 +58,8 @@ interface ResolveInputs {
   readonly statesKinds?: boolean;
   /** Whether the exporter has computed an initializer, perhaps from a parameter. */
   readonly isComputed?: (name: string) => boolean;
+  /** Whether the exporter lists a parameter among what it computed an initializer from. */
+  readonly isListed?: (name: string) => boolean;
   /** Whether the exporter has computed an initializer in place of a parameter that an operator of the program reads. */
   readonly standsForParameter?: (name: string) => boolean;
   readonly evaluate: Evaluate;
@@ -159,7 +161,9 @@ class ResolveWalk {
   /** Initializers with a parameter's elements repeated become that parameter, read at fixed indices. */
   private async findRepeated(): Promise<void> {
     for (const [name, { dtype, shape, source }] of this.graph.initializers) {
-      const repeated = this.options.isComputed?.(name) ? await repeatedElements({ dtype, shape }, source) : null;
+      if (!this.options.isComputed?.(name)) continue;
+      const isParameter = this.options.isListed?.(name) ?? false;
+      const repeated = await repeatedElements({ dtype, shape }, source, isParameter);
       if (!repeated) continue;
       const { elements, indices } = repeated;
       const of = this.derived.prefix(name);

@@ -243,6 +243,13 @@ test('constants of 64 bits keep all their digits', (t) => {
   t.deepEqual(numbersText({ ...value, dtype: 'int64' }), ['-1', '-7046029254386353131']);
 });
 
+test('the exponent of a power is a number of the code', async (t) => {
+  const output = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'llama');
+  await compile({ model: 'models/llama-tiny.onnx', output, target: 'torch', devices: 1 });
+  const powers = readFileSync(join(output, 'torch', 'model.py'), 'utf8').match(/torch\.pow\(.*\)/g) ?? [];
+  t.deepEqual([...new Set(powers.map((power) => power.replace(/\(.*,/, '(x,')))], ['torch.pow(x, 2.0)']);
+});
+
 test('an operator without a torch function is refused with its node, and nothing is written', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
   const builder = new GraphBuilder('unknown', 1);

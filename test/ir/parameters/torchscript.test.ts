@@ -4,6 +4,7 @@
  */
 import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';
+import { decayOf } from '../../../src/api/models/training.js';
 import { importedFor, trainingForm } from '../../../src/api/models/training-form.js';
 import type { GraphProto, NodeProto } from '../../../src/ir/onnx/schema.js';
 import { constant } from '../../../src/ir/ops/constants.js';
@@ -95,13 +96,12 @@ function literal(name: string, shape: readonly number[], values: readonly number
 }
 
 /** Numbers as of a trained weight: no table of a formula. */
+function noisy(count: number): readonly number[] {
+  return Array.from({ length: count }, (_, index) => Math.sin(((index + 1) * 12.9898) ** 2) / 2);
+}
+
 function noise(name: string, shape: readonly number[]) {
-  const count = shape.reduce((product, size) => product * size, 1);
-  return tensor(
-    name,
-    shape,
-    Array.from({ length: count }, (_, index) => Math.sin(((index + 1) * 12.9898) ** 2) / 2),
-  );
+  return tensor(name, shape, noisy(shape.reduce((product, size) => product * size, 1)));
 }
 
 test('what operators with weights make of literals is trained, as the first layer of a decoder of queries', async (t) => {
@@ -212,6 +212,20 @@ test('elements that are read at fixed indices are trained, beside a mask too', a
     output: Y,
   });
   t.is(trained.length, 1);
+});
+
+test('a table of which the exporter looked up rows for every sample stays a matrix, which decays', async (t) => {
+  const [length, width] = [3, 4];
+  const table = noisy(length * width);
+  const { graph, trained } = await training({
+    node: [at('', 'Add', ['x', 'onnx::Add_1'], 'y')],
+    initializer: [tensor('onnx::Add_1', [2, length, width], [...table, ...table])],
+    input: [value('x', [2, length, width])],
+    output: [value('y', [2, length, width])],
+  });
+  const [name = ''] = trained;
+  t.deepEqual(graph.tensors.get(name)?.shape, [length, width]);
+  t.true(decayOf(graph, { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: 1 } })(name));
 });
 
 test('a parameter has the name of its module, whose children another module calls', async (t) => {

@@ -170,7 +170,7 @@ export const elementwiseOperators: readonly TorchOperator[] = [
   numbers(torch('Div', wide(divided, true))),
   torch('Identity', (node) => x(node)),
   torch('Neg', (node) => `-${atom(x(node))}`),
-  torch('Pow', power),
+  numbers(torch('Pow', power)),
   torch(
     'Mod',
     wide((node) => `torch.${numberIn(node, 'fmod', 0) ? 'fmod' : 'remainder'}(${x(node)}, ${x(node, 1)})`, true),
