@@ -224,7 +224,7 @@ class PlaceFinder {
     const linear = entry.linear(operatorOf(this.graph, node));
     const adds = linear.some((set) => set.length === 2);
     const type = this.graph.tensors.get(tensor);
-    if (adds && isVector(type) && !this.isNumber(type, result) && this.isMatmulResult(other)) return 'bias';
+    if (adds && type && !this.isNumber(type, result) && this.isBias(type, other)) return 'bias';
     if (!this.sharesDimensions(tensor, other, result))
       return this.scalesData(node, tensor, result) ? 'factor' : 'other';
     if ((node.op === 'Sub' || node.op === 'Div') && operand === 1 && this.isInput(other)) return 'standard';
@@ -281,14 +281,20 @@ class PlaceFinder {
     return this.makers.has(tensor) || this.graph.inputs.includes(tensor);
   }
 
-  /** Whether a tensor is the result of a matmul or convolution: exporters write Gemm's bias after it, and so does import. */
-  private isMatmulResult(tensor: string): boolean {
-    let at: string | null = tensor;
+  /**
+   * Whether a vector, or a number for each column of a matmul in heads of columns, is added to the result of a matmul or
+   * convolution: exporters write Gemm's bias after it, and so does import.
+   */
+  private isBias(type: TensorType, data: string): boolean {
+    let at: string | null = data;
     for (let step = 0; at !== null && step < 4; step++) {
       const maker = this.makers.get(at);
       const family = maker ? operatorFamily(maker) : undefined;
       if (!maker || !family) return false;
-      if (BIASED_FAMILIES.has(family)) return true;
+      if (BIASED_FAMILIES.has(family)) {
+        const columns = this.graph.tensors.get(at)?.shape.at(-1);
+        return isVector(type) || (maker.op === 'MatMul' && elementCount(type.shape) === columns);
+      }
       const alone = maker.inputs.filter((input) => input !== null).length === 1;
       at = family === 'view' && alone ? (maker.inputs[0] ?? null) : null;
     }

@@ -219,6 +219,30 @@ test('a scale that multiplies data through a number for each row, and the parts 
   t.deepEqual(trained.filter(decayOf(graph, training)).sort(), ['kernel', 'recurrent']);
 });
 
+test('a bias that is added after a matmul is reshaped to heads does not decay', async (t) => {
+  const file = await saved(
+    model(
+      {
+        node: [
+          node('MatMul', ['x', 'query'], ['product']),
+          node('Reshape', ['product', 'heads'], ['split']),
+          node('Add', ['split', 'bias'], ['y']),
+        ],
+        initializer: [tensor('heads', [4], [2, 8, 2, 4], 'int64'), drawn('query', [8, 8]), drawn('bias', [2, 4])],
+        input: [value('x', [2, 8, 8])],
+        output: [value('y', [2, 8, 2, 4])],
+      },
+      17,
+      { producer_name: 'tf2onnx' },
+    ),
+  );
+  const { graph, trained, notes } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual([...trained].sort(), ['bias', 'query']);
+  t.deepEqual(notes, []);
+  const training = { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: 1 } } as const;
+  t.deepEqual(trained.filter(decayOf(graph, training)), ['query']);
+});
+
 test('weights that are inputs have the roles that initializers have, and one number of a module is no literal', async (t) => {
   const shapes = { scale: [4], bias: [4], mean: [4], variance: [4] };
   const own = Object.entries(shapes).map(([name, shape]) => value(`norm.${name}`, shape));
