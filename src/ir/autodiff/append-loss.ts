@@ -2,6 +2,7 @@
  * @file A loss appended to a model's output: PyTorch's F.cross_entropy and F.mse_loss, with the labels as an input of the
  * graph. `model-output` takes an output of the model that is a loss already.
  */
+import { type DimensionRole, dimensionRoles } from '../dimension-roles.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { addBalance } from '../experts/balance-loss.js';
@@ -51,8 +52,9 @@ export interface LabelRange {
 /**
  * The graph with a loss as its first output.
  *
- * `cross_entropy`: of logits [N, C], [N, S, C] (classes last where there are three dimensions, as language models have them) or
- * [N, C, H, W] against int64 labels without the class dimension; the mean over labels that are not ignored, weighted by class.
+ * `cross_entropy`: of logits [N, C], [N, S, C] (classes last where there are three dimensions, as language models have them),
+ * [N, C, H, W], or [N, H, W, C] where the height of an input arrives second (TensorFlow), against int64 labels without the class
+ * dimension; the mean over labels that are not ignored, weighted by class.
  * `mse`: the mean of squared differences. With micro-batches every mean becomes a quotient of sums over all of them.
  * @throws AutoparError (input) `no-loss-output`, `ambiguous-loss`, `loss-not-scalar`, `class-weights`; (usage) `no-experts`
  */
@@ -162,7 +164,7 @@ function withEntropy(graph: Graph, output: string, type: TensorType, options: Lo
       { tensor: output },
       'take --loss mse, or another output',
     );
-  const classAxis = shape.length === 3 ? 2 : 1;
+  const classAxis = hasClassesLast(graph, output) ? shape.length - 1 : 1;
   const classes = shape[classAxis] ?? 1;
   const write = new LossWriter(graph);
   const labels = write.input('labels', { dtype: 'int64', shape: shape.filter((_, axis) => axis !== classAxis) });
@@ -191,6 +193,16 @@ function withEntropy(graph: Graph, output: string, type: TensorType, options: Lo
   behind.divide(ratio, loss);
   return { graph: behind.graph(), loss, labels, classes: { input: labels, classes, ignoreIndex }, ratio };
 }
+
+function hasClassesLast(graph: Graph, output: string): boolean {
+  const rank = typeOf(graph, output).shape.length;
+  if (rank < 4) return rank === 3;
+  const roles = dimensionRoles(graph).outputs.filter(({ tensor }) => tensor === output);
+  const [second, last] = [roles[1], roles[rank - 1]].map((dimension) => POSITIONS.has(dimension?.role ?? 'other'));
+  return second === true && last === false;
+}
+
+const POSITIONS: ReadonlySet<DimensionRole> = new Set(['depth', 'height', 'width']);
 
 /** Logits as [samples, classes], in the type that sums are formed in, and labels as [samples]. */
 function rowsOf(write: LossWriter, output: string, labels: string, classAxis: number): readonly [string, string] {

@@ -8,7 +8,8 @@
  * the dividend must be the tensor that was squared. Then scale and bias, if they are vectors over the normalised dimensions.
  * Casts may be anywhere: Llama computes in float32, casts back and scales in half precision, Gemma scales first.
  *
- * TensorFlow folds scale and bias into the mean: s = scale / √(var + ε);  y = x·s + (bias − mean·s).
+ * TensorFlow folds scale and bias into the mean: s = scale / √(var + ε);  y = x·s + (bias − mean·s), or x·s + (−mean·s + bias).
+ * tf2onnx writes a mean over all dimensions but two as GlobalAveragePool.
  *
  * Gemma's factor 1 + w is an input, a vector that is computed outside, so `scale` means the same as in ONNX.
  */
@@ -34,7 +35,7 @@ import {
 } from './matching.js';
 
 /** Operators at which a normalisation is found. */
-export const NORMALISATION_ANCHORS: readonly string[] = ['ReduceMean'];
+export const NORMALISATION_ANCHORS: readonly string[] = ['ReduceMean', 'GlobalAveragePool'];
 
 /** The normalisation around the mean of squares. */
 export function findNormalisation(index: GraphIndex, anchor: Node): DraftMatch | null {
@@ -42,7 +43,7 @@ export function findNormalisation(index: GraphIndex, anchor: Node): DraftMatch |
   if (!square || !soleReader(index, resultOf(square))) return null;
   const squared = operandOf(square);
   if (isOp(square, 'Pow') ? scalarOf(index, square.inputs[1]) !== 2 : square.inputs[1] !== squared) return null;
-  const axes = numbersAttribute(anchor, 'axes');
+  const axes = meanAxes(index, anchor);
   const rank = shapeOf(index, squared).length;
   if (axes.length === 0 || axes.some((axis, position) => axis !== rank - axes.length + position)) return null;
   const root = rootOf(index, anchor, axes.length);
@@ -137,20 +138,30 @@ function foldedForm(
   const products = (index.readers.get(factor) ?? []).filter((reader) => isOp(reader, 'Mul'));
   const whole = products.find((product) => otherOperand(product, factor) === data);
   const shift = products.find((product) => product !== whole);
-  const mean = shift && makerOf(index, otherOperand(shift, factor), 'ReduceMean');
-  const difference = shift && soleReader(index, resultOf(shift));
-  if (!whole || !shift || !mean || !source.nodes.includes(mean) || !difference || !isOp(difference, 'Sub')) return null;
+  if (!whole || !shift) return null;
+  const shifted = otherOperand(shift, factor);
+  const negation = makerOf(index, shifted, 'Neg');
+  const mean = makerOf(index, negation ? operandOf(negation) : shifted, ...NORMALISATION_ANCHORS);
+  const shifting = soleReader(index, resultOf(shift));
+  if (!mean || !source.nodes.includes(mean) || !shifting || !isOp(shifting, negation ? 'Add' : 'Sub')) return null;
   const sum = soleReader(index, resultOf(whole));
-  const bias = operandOf(difference);
-  if (!sum || !isOp(sum, 'Add') || otherOperand(sum, resultOf(whole)) !== resultOf(difference)) return null;
-  if (operandOf(difference, 1) !== resultOf(shift) || !isVector(index, bias, shape)) return null;
+  const bias = otherOperand(shifting, resultOf(shift));
+  if (!sum || !isOp(sum, 'Add') || otherOperand(sum, resultOf(whole)) !== resultOf(shifting)) return null;
+  if (!bias || (!negation && operandOf(shifting) !== bias) || !isVector(index, bias, shape)) return null;
+  const negations = negation ? [negation] : [];
   return {
     kind: 'LayerNormalization',
-    nodes: [square, anchor, ...root.nodes, ...source.nodes, scaling, whole, shift, difference, sum],
+    nodes: [square, anchor, ...root.nodes, ...source.nodes, scaling, whole, ...negations, shift, shifting, sum],
     inputs: [data, scale, bias],
     output: resultOf(sum),
     attributes: { axis: shapeOf(index, data).length - axes.length, epsilon: root.epsilon },
   };
+}
+
+/** The dimensions that a mean is taken over. */
+function meanAxes(index: GraphIndex, mean: Node): readonly number[] {
+  if (isOp(mean, 'ReduceMean')) return numbersAttribute(mean, 'axes');
+  return [...shapeOf(index, operandOf(mean)).keys()].slice(2);
 }
 
 /** Whether `shape` is `full` with its last `axes` dimensions reduced to one. */
@@ -188,8 +199,8 @@ function centredOn(index: GraphIndex, tensor: string, axes: readonly number[]): 
   if (!difference) return null;
   const data = operandOf(difference);
   const view = makerOf(index, operandOf(difference, 1), 'Reshape', 'Unsqueeze');
-  const mean = makerOf(index, view ? operandOf(view) : operandOf(difference, 1), 'ReduceMean');
-  if (!mean || operandOf(mean) !== data || numbersAttribute(mean, 'axes').join() !== axes.join()) return null;
+  const mean = makerOf(index, view ? operandOf(view) : operandOf(difference, 1), ...NORMALISATION_ANCHORS);
+  if (!mean || operandOf(mean) !== data || meanAxes(index, mean).join() !== axes.join()) return null;
   const kept = shapeOf(index, operandOf(difference, 1));
   if (!keepsReduced(kept, shapeOf(index, data), axes.length)) return null;
   return { data, centred: true, nodes: [...cast.nodes, difference, mean, ...(view ? [view] : [])] };

@@ -131,9 +131,9 @@ class PlaceFinder {
       for (const { node, operand } of this.readers.get(trail.tensor) ?? []) {
         const next = this.lookThrough(node, operand);
         if (next === null) places.push(this.place(node, operand, trail));
-        else
+        for (const tensor of next ?? [])
           further.push({
-            tensor: next,
+            tensor,
             transposed: trail.transposed !== this.exchanges(node),
             through: [...trail.through, node.name],
             computed: trail.computed || operatorFamily(node) !== 'view',
@@ -145,20 +145,21 @@ class PlaceFinder {
   }
 
   /**
-   * The result of an operator whose only operand is the value, constant numbers aside, and which is not itself a place; null for
-   * other operators.
+   * The results of an operator whose only operand is the value, constant numbers aside, and which is not itself a place; null for
+   * other operators. Parts of a Split are results of one.
    */
-  private lookThrough(node: Node, operand: number): string | null {
-    const [result] = node.outputs.filter((tensor) => tensor !== null);
-    if (node.outputs.length !== 1 || node.body !== null || result === undefined) return null;
+  private lookThrough(node: Node, operand: number): readonly string[] | null {
+    const results = node.outputs.filter((tensor) => tensor !== null);
     const entry = entryOf(node.op, node.domain);
+    if ((node.outputs.length !== 1 && entry?.family !== 'view') || node.body !== null || results.length === 0)
+      return null;
     const others = node.inputs.filter((tensor, index) => tensor !== null && index !== operand);
     const isSmooth = isDifferentiable(entry);
     if (others.length > 0) {
       const passes = entry?.family === 'elementwise' || entry?.training?.kind === 'dropout';
-      return passes && isSmooth && others.every((tensor) => this.isConstantNumber(tensor)) ? result : null;
+      return passes && isSmooth && others.every((tensor) => this.isConstantNumber(tensor)) ? results : null;
     }
-    return isSmooth || entry?.family === 'view' || entry?.family === 'elementwise' ? result : null;
+    return isSmooth || entry?.family === 'view' || entry?.family === 'elementwise' ? results : null;
   }
 
   private isConstantNumber(tensor: string | null): boolean {
@@ -223,8 +224,9 @@ class PlaceFinder {
     const linear = entry.linear(operatorOf(this.graph, node));
     const adds = linear.some((set) => set.length === 2);
     const type = this.graph.tensors.get(tensor);
-    if (adds && isVector(type) && !this.isNumber(type, result) && this.isMatmulResult(other)) return 'bias';
-    if (!this.sharesDimensions(tensor, other, result)) return 'other';
+    if (adds && type && !this.isNumber(type, result) && this.isBias(type, other)) return 'bias';
+    if (!this.sharesDimensions(tensor, other, result))
+      return this.scalesData(node, tensor, result) ? 'factor' : 'other';
     if ((node.op === 'Sub' || node.op === 'Div') && operand === 1 && this.isInput(other)) return 'standard';
     if (adds) return this.isNormalised(result) ? 'scores' : 'addend';
     return linear.length > 0 || node.op === 'Pow' ? 'factor' : 'other';
@@ -241,6 +243,18 @@ class PlaceFinder {
       const from = (shape: readonly number[]) => shape[axis - whole.length + shape.length] ?? 1;
       return size > 1 && from(own) === size && from(other) === size;
     });
+  }
+
+  /** Whether a factor of a number for each row multiplies data with it: x · (w · r), as Keras scales normalised data. */
+  private scalesData(node: Node, tensor: string, product: string): boolean {
+    const isProduct = ({ op, domain }: Node) => op === 'Mul' && domain === '';
+    return (
+      isProduct(node) &&
+      (this.readers.get(product) ?? []).some(({ node: reader, operand }) => {
+        const [data, result] = [reader.inputs[1 - operand], reader.outputs[0]];
+        return isProduct(reader) && data && result && this.sharesDimensions(tensor, data, result);
+      })
+    );
   }
 
   /** Whether it is a single number that is added to more than one channel, which is not a bias. */
@@ -267,14 +281,20 @@ class PlaceFinder {
     return this.makers.has(tensor) || this.graph.inputs.includes(tensor);
   }
 
-  /** Whether a tensor is the result of a matmul or convolution: exporters write Gemm's bias after it, and so does import. */
-  private isMatmulResult(tensor: string): boolean {
-    let at: string | null = tensor;
+  /**
+   * Whether a vector, or a number for each column of a matmul in heads of columns, is added to the result of a matmul or
+   * convolution: exporters write Gemm's bias after it, and so does import.
+   */
+  private isBias(type: TensorType, data: string): boolean {
+    let at: string | null = data;
     for (let step = 0; at !== null && step < 4; step++) {
       const maker = this.makers.get(at);
       const family = maker ? operatorFamily(maker) : undefined;
       if (!maker || !family) return false;
-      if (BIASED_FAMILIES.has(family)) return true;
+      if (BIASED_FAMILIES.has(family)) {
+        const columns = this.graph.tensors.get(at)?.shape.at(-1);
+        return isVector(type) || (maker.op === 'MatMul' && elementCount(type.shape) === columns);
+      }
       const alone = maker.inputs.filter((input) => input !== null).length === 1;
       at = family === 'view' && alone ? (maker.inputs[0] ?? null) : null;
     }

@@ -178,3 +178,18 @@ test('losses that cannot be appended are refused', (t) => {
   flat.output('y', flat.operator('Neg', [flat.input('x', 'float32', [3])]));
   t.regex(refused(flat.build(), { kind: 'cross_entropy' }), /no dimension of classes/);
 });
+
+test('classes are last where an image has its channels last, and second where it has them second', (t) => {
+  const build = new GraphBuilder('images', 2);
+  const weight = build.parameter('w', [CLASSES, 3, 1, 1]);
+  const scores = (image: string) => build.operator('Conv', [image, weight], { kernel_shape: [1, 1] });
+  const channelsLast = build.input('last', 'float32', [2, 8, 6, 3]);
+  const image = build.operator('Transpose', [channelsLast], { perm: [0, 3, 1, 2] });
+  build.output('y', build.operator('Transpose', [scores(image)], { perm: [0, 2, 3, 1] }));
+  build.output('z', scores(build.input('second', 'float32', [2, 3, 8, 6])));
+  for (const output of ['y', 'z']) {
+    const { graph, classes } = appendLoss(build.build(), { kind: 'cross_entropy', output });
+    t.is(classes?.classes, CLASSES);
+    t.deepEqual(graph.tensors.get('labels')?.shape, [2, 8, 6]);
+  }
+});

@@ -141,6 +141,27 @@ const FORMS: Readonly<Record<string, Form>> = {
     inside: 12,
     reads: ['x', 'norm.weight', 'norm.bias'],
   },
+  'layer, pooled means, scale and bias folded into the negated mean': {
+    kind: layer,
+    inputs: x,
+    weights: affine,
+    lines: `
+      m = GlobalAveragePool(x)
+      g = Neg(m)
+      c = Sub(x, m)
+      q = Mul(c, c)
+      v = GlobalAveragePool(q)
+      e = Add(v, 0.001)
+      r = Sqrt(e)
+      i = Reciprocal(r)
+      s = Mul(i, norm.weight)
+      a = Mul(x, s)
+      b = Mul(g, s)
+      d = Add(b, norm.bias)
+      y = Add(a, d)`,
+    inside: 13,
+    reads: ['x', 'norm.weight', 'norm.bias'],
+  },
   'RMS, Pow and Reciprocal': {
     kind: rms,
     inputs: x,

@@ -184,6 +184,65 @@ test('neither vectors of channels nor biases of a recurrence decay, whatever the
   t.deepEqual(recurrent.trained.filter(decayOf(recurrent.graph, training)).sort(), ['R', 'W']);
 });
 
+test('a scale that multiplies data through a number for each row, and the parts of a bias, are trained', async (t) => {
+  const file = await saved(
+    model(
+      {
+        node: [
+          node('ReduceMax', ['x'], ['largest'], { axes: [2] }),
+          node('Mul', ['largest', 'gamma'], ['factor']),
+          node('Mul', ['x', 'factor'], ['scaled']),
+          node('MatMul', ['scaled', 'kernel'], ['product']),
+          node('Split', ['biases'], ['first', 'second'], { axis: 0 }),
+          node('Squeeze', ['first', 'rows'], ['bias']),
+          node('Add', ['product', 'bias'], ['biased']),
+          node('MatMul', ['biased', 'recurrent'], ['next']),
+          node('Add', ['next', 'second'], ['y']),
+        ],
+        initializer: [
+          tensor('rows', [1], [0], 'int64'),
+          drawn('gamma', [8]),
+          drawn('kernel', [8, 8]),
+          drawn('recurrent', [8, 8]),
+          drawn('biases', [2, 8]),
+        ],
+        input: [value('x', [2, 8, 8])],
+        output: [value('y', [2, 8, 8])],
+      },
+      17,
+      { producer_name: 'tf2onnx' },
+    ),
+  );
+  const { graph, trained } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual([...trained].sort(), ['biases', 'gamma', 'kernel', 'recurrent']);
+  const training = { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: 1 } } as const;
+  t.deepEqual(trained.filter(decayOf(graph, training)).sort(), ['kernel', 'recurrent']);
+});
+
+test('a bias that is added after a matmul is reshaped to heads does not decay', async (t) => {
+  const file = await saved(
+    model(
+      {
+        node: [
+          node('MatMul', ['x', 'query'], ['product']),
+          node('Reshape', ['product', 'heads'], ['split']),
+          node('Add', ['split', 'bias'], ['y']),
+        ],
+        initializer: [tensor('heads', [4], [2, 8, 2, 4], 'int64'), drawn('query', [8, 8]), drawn('bias', [2, 4])],
+        input: [value('x', [2, 8, 8])],
+        output: [value('y', [2, 8, 2, 4])],
+      },
+      17,
+      { producer_name: 'tf2onnx' },
+    ),
+  );
+  const { graph, trained, notes } = trainingForm(await importModel(file, importedFor({})), {});
+  t.deepEqual([...trained].sort(), ['bias', 'query']);
+  t.deepEqual(notes, []);
+  const training = { loss: { kind: 'mse' }, optimizer: { kind: 'adamw', learningRate: 1 } } as const;
+  t.deepEqual(trained.filter(decayOf(graph, training)), ['query']);
+});
+
 test('weights that are inputs have the roles that initializers have, and one number of a module is no literal', async (t) => {
   const shapes = { scale: [4], bias: [4], mean: [4], variance: [4] };
   const own = Object.entries(shapes).map(([name, shape]) => value(`norm.${name}`, shape));
