@@ -121,7 +121,7 @@ const CLAIMS: Readonly<Record<string, Readonly<Record<string, readonly Claim[]>>
       { shows: '[-, tp] → [-, tp]', of: ['/layers.1/linear/MatMul'] },
       { shows: '12.5 % of the work per rank', of: ['-o wide'] },
       { shows: '12.6 % of the work per rank', of: ['-o heads'] },
-      { shows: '→ [-, -, (12:(tp.0,tp.1) | 64:tp.2)]', of: ['/layers.0/attention/Attention'] },
+      { shows: '→ [-, -, (12:tp 4 of 8 | 64:tp 2 of 8)]', of: ['/layers.0/attention/Attention'] },
     ],
     'Pins in semi-automatic mode': [{ shows: 'strategy  n: tp', of: ['--alternatives 5'] }],
   },
