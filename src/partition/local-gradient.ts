@@ -31,7 +31,7 @@ export function localGradient(
   { fragment, tensorOf, nodes }: LoweredBlock,
 ): LocalGradient | null {
   const { differentiated } = block;
-  if (!differentiated || forward.body !== null) return null;
+  if (!differentiated) return null;
   const read = forward.inputs.filter((input) => input !== null);
   const own = new Set([...read, ...forward.outputs]);
   const [resultGradient, ...others] = block.inputs.filter((input) => !own.has(input));
@@ -68,11 +68,12 @@ function isOfFirst(graph: Graph, { outputs }: Node, gradient: string): boolean {
 }
 
 /**
- * The operator that runtimes lack and that a lowered fragment writes out; null for other operators, and where its nodes are more
- * than the operator on smaller shapes.
+ * The operator that runtimes lack, or the block, that a lowered fragment writes out; null for other operators, for blocks of
+ * several results, and where its nodes are more than the operator on smaller shapes.
  */
 export function writtenOut(operator: Operator, { fragment, tensorOf, nodes }: LoweredBlock): WrittenOut | null {
-  if (!operatorEntry(operator).isWritten || !isAlone(fragment)) return null;
+  const isWritten = operatorEntry(operator).isWritten || operator.body !== undefined;
+  if (!isWritten || operator.outputCount > 1 || !isAlone(fragment)) return null;
   const operands = fragment.inputs.map((name) => tensorOf(name ?? ''));
   const output = tensorOf(fragment.outputs[0] ?? '');
   const sizes = localSizes(

@@ -245,7 +245,7 @@ export interface LocalGradient {
   readonly nodes: ReadonlySet<string>;
 }
 
-/** An operator that runtimes lack, on one rank's shards: the nodes that it is written out in make its one result. */
+/** An operator that runtimes lack, or a block, on one rank's shards: the nodes that it is written out in make its one result. */
 export interface WrittenOut extends Pick<ComputeNode, 'op' | 'domain' | 'attributes'> {
   readonly inputs: readonly string[];
   readonly output: string;

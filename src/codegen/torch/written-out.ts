@@ -1,6 +1,6 @@
 /**
- * @file Operators that lowering writes out in others because ONNX Runtime lacks them, and that torch has functions for: each is
- * one operator again.
+ * @file Operators that lowering writes out in others because ONNX Runtime lacks them, and blocks that it writes out as the file
+ * does, that torch has functions for: each is one operator again.
  */
 import {
   type ComputeNode,

@@ -5,6 +5,7 @@
 
 import { PAIR_OPERATORS } from '../pairs.js';
 import { attentionOperators } from './attention.js';
+import { blockOperators } from './blocks.js';
 import { elementwiseOperators } from './elementwise.js';
 import { imageOperators } from './images.js';
 import { indexingOperators } from './indexing.js';
@@ -28,6 +29,7 @@ const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
     ...imageOperators,
     ...quantisedOperators,
     ...signalOperators,
+    ...blockOperators,
     ...PAIR_OPERATORS,
   ].map((operator) => [`${operator.domain}:${operator.op}`, operator]),
 );
