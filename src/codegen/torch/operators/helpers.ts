@@ -167,7 +167,7 @@ const recorded = `def recorded(function, operands, *others):
 `;
 
 const gradients = `def gradients(record, slope):
-    """Gradients of a function's operands, where \`slope\` is that of its first result; zero for those it does not read."""
+    """Gradients of operands, where \`slope\` is that of the first result; zero for operands that are not read."""
     return torch.autograd.grad(*record, slope, materialize_grads=True)
 `;
 
