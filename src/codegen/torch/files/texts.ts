@@ -77,6 +77,6 @@ program beside this folder. That program is run and compared with the unsharded 
     autopar verify ..
 
 Gradients, optimizer and recomputation are operators of the program. Autograd makes the gradients of single operators
-alone: attention, normalisations, GELU, losses.
+alone: attention, normalisations, GELU, SwiGLU, losses.
 `;
 }
