@@ -20,7 +20,7 @@ import type { Resharder } from '../sharding-propagation/resharding.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import { Fragment } from './fragment.js';
-import { localGradient, writtenOut } from './local-gradient.js';
+import { localGradient, writtenOut } from './local-operator.js';
 import { lowerNode } from './lower-operator.js';
 import { lowerReshardOps } from './lower-reshard.js';
 import {

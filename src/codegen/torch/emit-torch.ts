@@ -23,8 +23,8 @@ import { operatorsFile, RUFF, torchReadme } from './files/texts.js';
 import { VALUES } from './files/values.js';
 import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
 import { dtypeText } from './operators/operator.js';
+import { withOwnFunctions } from './own-functions.js';
 import { tensorOf } from './tensors.js';
-import { withOwnFunctions } from './written-out.js';
 
 /** The files of the torch target, except weights. */
 export interface TorchProgram {

@@ -3,7 +3,6 @@
  * (attention, normalisations). The call reads what autograd kept of the operator, or runs it once more where nothing was kept
  * (recorded.ts).
  */
-
 import type { TensorType } from '../../ir/graph.js';
 import {
   type ComputeNode,

@@ -7,6 +7,7 @@
  * - An activation is cast once for all its readers.
  * - A tensor that is moved (viewed, looked up) only to be cast to 16 bit is cast first, where that casts no more elements: tokens
  *   are dispatched to their experts in 16 bit, as in software that normalises in 16 bit.
+ * - BatchNormalization has the type of its image; its scale, bias and statistics stay float32.
  * - Outputs of the model keep their type.
  * - A recognised block stays one: its casts are in its body, so that it computes the same as without blocks. But for operands of
  *   which it reads nothing but a cast, such as an attention's queries and keys: they are cast in front of it, so that they move

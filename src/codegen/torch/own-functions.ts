@@ -23,13 +23,16 @@ export function withOwnFunctions(sharded: ShardedGraph): ShardedGraph {
     }),
   );
   if (groups.size === 0) return rest;
-  const left = new Map([...new Set(groups.values())].map((whole) => [whole, whole.nodes.size]));
+  const last = new Map(
+    sharded.nodes.flatMap((node) => {
+      const whole = groups.get(node.name);
+      return whole ? [[whole, node] as const] : [];
+    }),
+  );
   const nodes = sharded.nodes.flatMap((node) => {
     const whole = groups.get(node.name);
     if (!whole || node.kind !== 'compute') return [node];
-    const more = (left.get(whole) ?? 1) - 1;
-    left.set(whole, more);
-    return more > 0 ? [] : [asOne(node, whole)];
+    return last.get(whole) === node ? [asOne(node, whole)] : [];
   });
   const namesIn = (all: Iterable<ShardedNode>) => [...all].flatMap((node) => [...readsOf(node), ...resultsOf(node)]);
   const used = new Set(namesIn(nodes));
