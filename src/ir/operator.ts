@@ -122,6 +122,15 @@ export type GradientSource =
   /** A gradient is conceivable, and why there is none: training through the operator is an error with this reason. */
   | { readonly kind: 'refused'; readonly why: string };
 
+/** All that a recognised block computes, as a function of its first operands. */
+export interface Formula {
+  readonly attributes: Attributes;
+  /** How many operands it reads. */
+  readonly operands: number;
+  /** Factors that a rank must have whole for it to be the formula of the rank's shards. */
+  readonly whole: readonly string[];
+}
+
 export type OperatorFamily =
   | 'elementwise'
   | 'contraction'
@@ -247,6 +256,8 @@ export interface OperatorEntry {
   readonly bordered?: (operator: Operator, cut: ReadonlySet<string>) => Attributes;
   /** Whether it is (a part of) a state-space layer: each position reads a state that the ones before it leave. */
   readonly carriesState?: (operator: Operator) => boolean;
+  /** For recognised blocks of many forms: null where no formula says all that this one computes. */
+  readonly formula?: (operator: Operator, knownValue: (operand: number) => ConstantTensor | null) => Formula | null;
   /** No runtime has it: its expansion always takes its place. */
   readonly isWritten?: boolean;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */

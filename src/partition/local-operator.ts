@@ -5,8 +5,8 @@
  * The nodes of a gradient block (ir/autodiff/block-gradient.ts) that is lowered without communication and without coordinates are
  * the block's on smaller shapes, so that they compute the gradient of the operator on the rank's shards.
  */
-import type { Attributes, Graph, Node, TensorType } from '../ir/graph.js';
-import type { Operator } from '../ir/operator.js';
+import type { ConstantTensor, Graph, Node, TensorType } from '../ir/graph.js';
+import type { Formula, Operator } from '../ir/operator.js';
 import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import type { Fragment } from './fragment.js';
@@ -54,10 +54,12 @@ export function localGradient(
     type: operand.type ?? typeBy(sizes, operator, index),
   }));
   if (operands.some(({ type }, index) => (type === null) !== (forward.inputs[index] === null))) return null;
-  const attributes = localAttributes(operator, sizes);
+  const formula = localFormula(graph, forward, sizes);
+  if (!formula) return null;
   const result = { dtype: whole.dtype, shape: given.localShape };
   const { op, domain } = forward;
-  return { op, domain, attributes, result, operands, resultGradient: given.name, nodes };
+  const { attributes, operands: count } = formula;
+  return { op, domain, attributes, result, operands: operands.slice(0, count), resultGradient: given.name, nodes };
 }
 
 /** Whether a tensor, the gradient of a result, can be that of the first one alone, by its type. */
@@ -68,22 +70,24 @@ function isOfFirst(graph: Graph, { outputs }: Node, gradient: string): boolean {
 }
 
 /**
- * The operator that runtimes lack, or the block, that a lowered fragment writes out; null for other operators, for blocks of
- * several results, and where its nodes are more than the operator on smaller shapes.
+ * The operator that runtimes lack, or the block, that a lowered fragment writes out; null for other operators, and where its
+ * nodes are more than the operator on smaller shapes. Of several results all but the first are its gradient's.
  */
-export function writtenOut(operator: Operator, { fragment, tensorOf, nodes }: LoweredBlock): WrittenOut | null {
-  const isWritten = operatorEntry(operator).isWritten || operator.body !== undefined;
-  if (!isWritten || operator.outputCount > 1 || !isAlone(fragment)) return null;
-  const operands = fragment.inputs.map((name) => tensorOf(name ?? ''));
+export function writtenOut(graph: Graph, node: Node, { fragment, tensorOf, nodes }: LoweredBlock): WrittenOut | null {
+  const operator = operatorOf(graph, node);
+  const { isWritten, formula: hasFormula } = operatorEntry(operator);
+  const isOne = operator.outputCount === 1 || hasFormula !== undefined;
+  if (!(isWritten || operator.body) || !isOne || !isAlone(fragment)) return null;
+  const tensors = fragment.inputs.map((name) => tensorOf(name ?? ''));
   const output = tensorOf(fragment.outputs[0] ?? '');
-  const sizes = localSizes(
-    operator,
-    operands.map((tensor) => ({ type: localType(tensor) })),
-  );
-  const inputs = operands.flatMap((tensor) => tensor?.name ?? []);
-  if (!sizes || !output || inputs.length < operands.length) return null;
+  const operands = tensors.map((tensor) => ({ type: localType(tensor) }));
+  const sizes = localSizes(operator, operands);
+  const formula = sizes && localFormula(graph, node, sizes);
+  if (!formula || !output || tensors.includes(undefined)) return null;
+  const inputs = tensors.flatMap((tensor) => tensor?.name ?? []).slice(0, formula.operands);
+  const saved = fragment.outputs.slice(1).flatMap((name) => tensorOf(name ?? '')?.name ?? []);
   const { op, domain } = operator;
-  return { op, domain, attributes: localAttributes(operator, sizes), inputs, output: output.name, nodes };
+  return { op, domain, attributes: formula.attributes, inputs, output: output.name, saved, nodes };
 }
 
 /** Whether a rank makes the results without others, and in the same way as they do. */
@@ -128,10 +132,24 @@ function typeBy(sizes: ReadonlyMap<string, number>, operator: Operator, index: n
   return { dtype: whole.dtype, shape };
 }
 
-/** Attributes of the operator on shards where its factors have these sizes. */
-function localAttributes(operator: Operator, sizes: ReadonlyMap<string, number>): Attributes {
-  const { resize, rule: ruleOf } = operatorEntry(operator);
-  if (!resize) return operator.attributes;
+/** An operator as a function of operands on shards where its factors have these sizes; null where no attributes say it. */
+function localFormula(graph: Graph, node: Node, sizes: ReadonlyMap<string, number>): Formula | null {
+  const operator = operatorOf(graph, node);
+  const { resize, rule: ruleOf, formula } = operatorEntry(operator);
   const rule = ruleOf(operator);
-  return resize(operator, rule, (name) => sizes.get(name) ?? rule.factors.get(name)?.size ?? 1);
+  const wholeSize = (name: string) => rule.factors.get(name)?.size ?? 1;
+  const sizeOf = (name: string) => sizes.get(name) ?? wholeSize(name);
+  if (!formula) {
+    const attributes = resize ? resize(operator, rule, sizeOf) : operator.attributes;
+    return { attributes, operands: node.inputs.length, whole: [] };
+  }
+  const known = formula(operator, (operand) => valueOfConstant(graph, node.inputs[operand] ?? ''));
+  const isWhole = known?.whole.every((name) => sizeOf(name) === wholeSize(name));
+  return isWhole ? known : formula(operator, () => null);
+}
+
+function valueOfConstant({ weights }: Graph, name: string): ConstantTensor | null {
+  const weight = weights.get(name);
+  if (weight?.source.kind !== 'inline' || weight.role === 'parameter') return null;
+  return { dtype: weight.dtype, shape: weight.shape, data: weight.source.data };
 }

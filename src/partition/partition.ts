@@ -11,7 +11,6 @@ import type { ConstantTensor, Graph, Node, Phase } from '../ir/graph.js';
 import { elementCount, isOnceAStep, typeOf } from '../ir/graph.js';
 import { appendTo } from '../ir/group-by.js';
 import { needed } from '../ir/needed.js';
-import { operatorOf } from '../ir/operator-of.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { isStateWeight, stateWeights } from '../ir/passes/state-weights.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -179,7 +178,7 @@ class Partitioning {
       const gradient = localGradient(this.graph, node, forward, own);
       if (gradient) this.gradients.set(node.name, gradient);
     }
-    const whole = writtenOut(operatorOf(this.graph, node), own);
+    const whole = writtenOut(this.graph, node, own);
     if (whole) this.writtenOut.set(node.name, whole);
   }
 

@@ -245,10 +245,12 @@ export interface LocalGradient {
   readonly nodes: ReadonlySet<string>;
 }
 
-/** An operator that runtimes lack, or a block, on one rank's shards: the nodes that it is written out in make its one result. */
+/** An operator that runtimes lack, or a block, on one rank's shards: the nodes that it is written out in make its result. */
 export interface WrittenOut extends Pick<ComputeNode, 'op' | 'domain' | 'attributes'> {
   readonly inputs: readonly string[];
   readonly output: string;
+  /** Tensors that its nodes make for its gradient alone. */
+  readonly saved: readonly string[];
   readonly nodes: ReadonlySet<string>;
 }
 

@@ -42,13 +42,22 @@ export function gradientCalls(
     const ready = Math.max(-1, ...given.map((name) => places.get(name) ?? -1));
     const at = own.find((node) => nodes.indexOf(node) > ready);
     const first = nodes.findIndex((node) => !members.has(node) && readsOf(node).some((name) => made.has(name)));
-    // The gradient of a linear operator is known without running it.
-    const isLinear = wanted.every((index) => gradient.operands[index]?.tensor === null);
     const isInTime = at !== undefined && (first < 0 || nodes.indexOf(at) < first);
-    if (!isWhole || !isInTime || isLinear || !isOnDevice(gradient, wanted, sharded)) continue;
-    if (functionText(gradient, () => 'x') !== null) calls.set(at, { gradient, nodes: own, wanted });
+    if (isWhole && isInTime && isWorthCall(gradient, wanted, sharded)) calls.set(at, { gradient, nodes: own, wanted });
   }
   return calls;
+}
+
+/** Whether a call can take the place of all that makes these gradients, where nothing but the gradients is read. */
+export function isCallable(gradient: LocalGradient, sharded: TorchTensors['sharded']): boolean {
+  const wanted = [...gradient.operands.keys()].filter((index) => gradient.operands[index]?.gradient);
+  return isWorthCall(gradient, wanted, sharded);
+}
+
+function isWorthCall(gradient: LocalGradient, wanted: readonly number[], sharded: TorchTensors['sharded']): boolean {
+  // The gradient of a linear operator is known without running it.
+  const isLinear = wanted.every((index) => gradient.operands[index]?.tensor === null);
+  return !isLinear && isOnDevice(gradient, wanted, sharded) && functionText(gradient, () => 'x') !== null;
 }
 
 /** Whether the gradients have the types of their operands, and all is in the device's memory, on every rank. */

@@ -6,6 +6,7 @@ import type { Graph, TensorType } from '../graph.js';
 import type { BlockKind, Operator, OperatorEntry } from '../operator.js';
 import { familyPrecision } from '../ops/entry.js';
 import { remembered } from '../remembered.js';
+import { attentionFormula } from './attention-formula.js';
 import { BLOCK_DOMAIN, BLOCK_KINDS } from './block.js';
 import { type BlockRule, expansionOf, type FindEntry } from './block-rule.js';
 import { rememberedRule } from './remembered-rule.js';
@@ -33,8 +34,11 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     };
     // The operand is a sum, or one of its terms: a partial sum stays partial, as through the casts of the body.
     const rounding = { role: 'rounding', linear: () => [[0]] } as const;
+    const formula: OperatorEntry['formula'] = (operator, knownValue) =>
+      attentionFormula(bodyOf(operator), ruleOfBody(operator).rule, operator.attributes, knownValue);
+    const own = { ...(block === 'Rounding' ? rounding : {}), ...(block === 'Attention' ? { formula } : {}) };
     return [
-      { ...shared, ...(block === 'Rounding' ? rounding : {}), op: block, block },
+      { ...shared, ...own, op: block, block },
       { ...shared, op: `${block}Gradient` },
     ];
   });

@@ -33,7 +33,12 @@ export interface Written {
 }
 
 /** The graph that a file with these lines becomes, with no block in it recognised yet. */
-async function graphOf({ inputs, weights = {}, lines, outputs, opset = 18 }: Written): Promise<Graph> {
+async function graphOf(written: Written): Promise<Graph> {
+  return flattenBlocks((await importModel(await savedModel(written))).graph);
+}
+
+/** The path of a file with these lines. */
+export async function savedModel({ inputs, weights = {}, lines, outputs, opset = 18 }: Written): Promise<string> {
   const constants: TensorProto[] = [];
   const nodes = lines
     .split('\n')
@@ -51,7 +56,7 @@ async function graphOf({ inputs, weights = {}, lines, outputs, opset = 18 }: Wri
     opset,
     { ir_version: 10 },
   );
-  return flattenBlocks((await importModel(await saved(proto))).graph);
+  return saved(proto);
 }
 
 /** The blocks of the graph of `written`. */

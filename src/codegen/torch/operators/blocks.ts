@@ -4,14 +4,17 @@
  */
 import { BLOCK_DOMAIN } from '../../../ir/blocks/block.js';
 import {
+  dtypeText,
   has,
   number,
   numberIn,
+  numbersIn,
   resultOf,
   shapeOf,
   type TorchNode,
   type TorchOperator,
   textIn,
+  textsIn,
   tuple,
   typeOf,
   x,
@@ -29,6 +32,7 @@ export const blockOperators: readonly TorchOperator[] = [
     if (approximate === 'none') return `F.gelu(${x(node)})`;
     return approximate === 'tanh' ? `F.gelu(${x(node)}, approximate="tanh")` : null;
   }),
+  { op: 'Attention', domain: BLOCK_DOMAIN, text: attention },
   block('SwiGLU', (node) => `F.silu(${x(node)}) * ${x(node, 1)}`),
 ];
 
@@ -38,6 +42,54 @@ function block(op: string, text: (node: TorchNode) => string | null): TorchOpera
 
 function isOfOneType(node: TorchNode): boolean {
   return node.operands.every((_, index) => typeOf(node, index).dtype === resultOf(node).dtype);
+}
+
+/** The attributes are those of a formula (ir/blocks/attention-formula.ts). */
+function attention(node: TorchNode): string | null {
+  const { dtype } = resultOf(node);
+  const [queries, keys, values] = ['queries', 'keys', 'values'].map((name, index) =>
+    typeOf(node, index).dtype === dtype ? reordered(x(node, index), numbersIn(node, name)) : null,
+  );
+  const masks = masksOf(node);
+  if (!queries || !keys || !values || masks.includes(null)) return null;
+  const given = [
+    ...[queries, keys, values],
+    ...(masks.length > 0 ? [masks.join(' + ')] : []),
+    ...(numberIn(node, 'causal', 0) ? ['is_causal=True'] : []),
+    `scale=${number(numberIn(node, 'scale', 1), 'float32')}`,
+    ...(numberIn(node, 'grouped', 0) ? ['enable_gqa=True'] : []),
+  ];
+  return `F.scaled_dot_product_attention(${given.join(', ')})`;
+}
+
+/** A hidden key's score, above which it would have a share of a row without other keys that depends on its own score. */
+const HIDDEN = -1e30;
+
+/** Texts of the masks: booleans where one hides with −∞, else what is added to scores; null for a mask that neither can say. */
+function masksOf(node: TorchNode): readonly (string | null)[] {
+  const [kinds, fills] = [textsIn(node, 'masks'), numbersIn(node, 'fills')];
+  const { dtype } = resultOf(node);
+  // The least number, where it is rounded to −∞, would leave a row without keys nothing instead of equal shares.
+  const least = numberIn(node, 'guarded', 0) ? null : `torch.finfo(${dtypeText(dtype)}).min`;
+  return kinds.map((kind, index) => {
+    const [own, fill = 0] = [x(node, index + 3), fills[index]];
+    if (kind === 'add') {
+      if (typeOf(node, index + 3).dtype === dtype) return own;
+      return `${own}${least ? `.clamp(min=${least})` : ''}.to(${dtypeText(dtype)})`;
+    }
+    if (kinds.length === 1 && fill === Number.NEGATIVE_INFINITY) return kind === 'show' ? own : `~${own}`;
+    if (fill > HIDDEN) return null;
+    const score = Number.isFinite(fill) && dtype !== 'float32' ? least : number(fill, 'float32');
+    const choice = `torch.where(${own}, ${kind === 'show' ? `0.0, ${score}` : `${score}, 0.0`})`;
+    return score === null ? null : dtype === 'float32' ? choice : `${choice}.to(${dtypeText(dtype)})`;
+  });
+}
+
+/** An operand with its dimensions in this order. */
+function reordered(text: string, order: readonly number[]): string {
+  const moved = [...order.keys()].filter((place) => order[place] !== place);
+  if (moved.length === 0) return text;
+  return moved.length === 2 ? `${text}.transpose(${moved.join(', ')})` : `${text}.permute(${order.join(', ')})`;
 }
 
 /** Scale and bias have the shape of what is normalised. */

@@ -86,6 +86,16 @@ export function integersIn({ attributes }: TorchNode, name: string): readonly nu
   return Array.isArray(value) ? value.map(Number) : undefined;
 }
 
+export function numbersIn({ attributes }: TorchNode, name: string): readonly number[] {
+  const value = attributes[name];
+  return Array.isArray(value) ? value.map(Number) : [];
+}
+
+export function textsIn({ attributes }: TorchNode, name: string): readonly string[] {
+  const value = attributes[name];
+  return Array.isArray(value) ? value.map(String) : [];
+}
+
 /** The numbers of an attribute that is a tensor. */
 export function constantIn({ attributes }: TorchNode, name: string): readonly number[] | undefined {
   const value = attributes[name];
