@@ -25,6 +25,7 @@ import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
 import { dtypeText } from './operators/operator.js';
 import { withOwnFunctions } from './own-functions.js';
 import { tensorOf } from './tensors.js';
+import { withoutCopies } from './without-copies.js';
 
 /** The files of the torch target, except weights. */
 export interface TorchProgram {
@@ -63,7 +64,7 @@ export function torchProgram(
   program: Program,
   ranges: ReadonlyMap<string, ValueRange> = new Map(),
 ): TorchProgram {
-  const lowered = given.map((stage) => ({ ...stage, sharded: withOwnFunctions(stage.sharded) }));
+  const lowered = given.map((stage) => ({ ...stage, sharded: withoutCopies(withOwnFunctions(stage.sharded)) }));
   const graphs = lowered.map(({ sharded }) => sharded);
   const ranks = rankCount(program.mesh);
   const mesh = program.mesh.map(({ axis, size }) => `${axis} ${size}`).join(', ');
