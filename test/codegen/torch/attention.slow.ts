@@ -92,6 +92,25 @@ const CASES: readonly Case[] = [
     call: /is_causal=True/,
   },
   {
+    name: 'grouped heads beside a mask',
+    form: {
+      inputs: { q: [2, 4, 5, 8], k: [2, 2, 7, 8], v: [2, 2, 7, 8], m: [2, 1, 5, 7] },
+      lines: `
+        ku = Unsqueeze(k, [2])
+        ke = Expand(ku, [2, 2, 2, 7, 8])
+        kr = Reshape(ke, [2, 4, 7, 8])
+        vu = Unsqueeze(v, [2])
+        ve = Expand(vu, [2, 2, 2, 7, 8])
+        vr = Reshape(ve, [2, 4, 7, 8])
+        kt = Transpose(kr) {"perm": [0, 1, 3, 2]}
+        s = MatMul(q, kt)
+        u = Add(s, m)
+        p = Softmax(u) {"axis": 3}
+        y = MatMul(p, vr)`,
+    },
+    call: /repeat_interleave\(2, -3\)/,
+  },
+  {
     name: 'causal, in a window',
     form: causal(`${LATER}
       e = Trilu(one, -3i) {"upper": 0}

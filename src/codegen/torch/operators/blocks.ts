@@ -44,20 +44,24 @@ function isOfOneType(node: TorchNode): boolean {
   return node.operands.every((_, index) => typeOf(node, index).dtype === resultOf(node).dtype);
 }
 
-/** The attributes are those of a formula (ir/blocks/attention-formula.ts). */
+/**
+ * The attributes are those of a formula (ir/blocks/attention-formula.ts). Beside a mask, torch's memory-efficient kernels need as
+ * many heads of keys as of queries.
+ */
 function attention(node: TorchNode): string | null {
   const { dtype } = resultOf(node);
-  const [queries, keys, values] = ['queries', 'keys', 'values'].map((name, index) =>
-    typeOf(node, index).dtype === dtype ? reordered(x(node, index), numbersIn(node, name)) : null,
-  );
+  const orders = ['queries', 'keys', 'values'].map((name) => numbersIn(node, name));
   const masks = masksOf(node);
-  if (!queries || !keys || !values || masks.includes(null)) return null;
+  if (orders.some((_, index) => typeOf(node, index).dtype !== dtype) || masks.includes(null)) return null;
+  const isGrouped = numberIn(node, 'grouped', 0) !== 0;
+  const [heads = 1, keyHeads = 1] = orders.map((order, index) => shapeOf(node, index)[order.at(-3) ?? 0] ?? 1);
+  const repeated = isGrouped && masks.length > 0 ? `.repeat_interleave(${heads / keyHeads}, -3)` : '';
   const given = [
-    ...[queries, keys, values],
+    ...orders.map((order, index) => `${reordered(x(node, index), order)}${index > 0 ? repeated : ''}`),
     ...(masks.length > 0 ? [masks.join(' + ')] : []),
     ...(numberIn(node, 'causal', 0) ? ['is_causal=True'] : []),
     `scale=${number(numberIn(node, 'scale', 1), 'float32')}`,
-    ...(numberIn(node, 'grouped', 0) ? ['enable_gqa=True'] : []),
+    ...(isGrouped && masks.length === 0 ? ['enable_gqa=True'] : []),
   ];
   return `F.scaled_dot_product_attention(${given.join(', ')})`;
 }
@@ -65,7 +69,7 @@ function attention(node: TorchNode): string | null {
 /** A hidden key's score, above which it would have a share of a row without other keys that depends on its own score. */
 const HIDDEN = -1e30;
 
-/** Texts of the masks: booleans where one hides with −∞, else what is added to scores; null for a mask that neither can say. */
+/** Texts of the masks: a boolean where one hides with −∞, else what is added to scores; null for a mask that is neither. */
 function masksOf(node: TorchNode): readonly (string | null)[] {
   const [kinds, fills] = [textsIn(node, 'masks'), numbersIn(node, 'fills')];
   const { dtype } = resultOf(node);

@@ -58,6 +58,8 @@ const attention = `def attention(q, k, v, mask=None, heads=0, kv_heads=0, causal
         ahead = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
         mask = mask & ~ahead if mask.dtype == torch.bool else mask.masked_fill(ahead, float("-inf"))
         causal = False
+    if mask is not None and q.shape[1] != k.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=True)
     return y.transpose(1, 2).flatten(2) if joined else y
 `;
