@@ -264,11 +264,10 @@ function foldedForm(
   if (!whole || !shift) return null;
   const shifted = otherOperand(shift, factor);
   const negation = makerOf(index, shifted, 'Neg');
-  const mean = shifted && meanBehind(index, negation ? operandOf(negation) : shifted);
+  const mean = shifted ? meanBehind(index, negation ? operandOf(negation) : shifted) : null;
   const shifting = soleReader(index, resultOf(shift));
   if (
-    !mean ||
-    !mean.nodes.every((node) => source.nodes.includes(node)) ||
+    !mean?.nodes.every((node) => source.nodes.includes(node)) ||
     !shifting ||
     !isOp(shifting, negation ? 'Add' : 'Sub')
   )
