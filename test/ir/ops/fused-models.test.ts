@@ -126,7 +126,7 @@ function llama(): ModelProto {
   return layers.finish({ input: [value('ids', [BATCH, POSITIONS], 'int64')] }, ['logits']);
 }
 
-/** Compiles over two ranks; on tp the operators whose names begin with `heads`, one of equal layers, must be sharded over heads. */
+/** Compiles over two ranks; on tp the operators called `heads…`, one of equal layers, must be sharded over heads. */
 async function halved(
   t: ExecutionContext,
   content: ModelProto,
