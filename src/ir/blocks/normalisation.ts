@@ -4,6 +4,8 @@
  *     RMS     y = x / √(mean(x²) + ε) · scale
  *     layer   c = x − mean(x);  y = c / √(mean(c²) + ε) · scale + bias
  *
+ * JAX writes a mean as a sum divided by the count, and Flax the variance as max(mean(x²) − mean(x)², 0).
+ *
  * The search starts at the mean of squares and goes forward: + ε, the root, and its use as a divisor or, inverted, as a factor;
  * the dividend must be the tensor that was squared. Then scale and bias, if they are vectors over the normalised dimensions.
  * Casts may be anywhere: Llama computes in float32, casts back and scales in half precision, Gemma scales first.
@@ -22,7 +24,6 @@ import {
   isOp,
   isWidening,
   makerOf,
-  numberAttribute,
   numbersAttribute,
   operandOf,
   otherOperand,
@@ -35,28 +36,35 @@ import {
 } from './matching.js';
 
 /** Operators at which a normalisation is found. */
-export const NORMALISATION_ANCHORS: readonly string[] = ['ReduceMean', 'GlobalAveragePool'];
+export const NORMALISATION_ANCHORS: readonly string[] = [
+  'ReduceMean',
+  'GlobalAveragePool',
+  'ReduceSum',
+  'ReduceSumSquare',
+];
 
 /** The normalisation around the mean of squares. */
 export function findNormalisation(index: GraphIndex, anchor: Node): DraftMatch | null {
-  const square = makerOf(index, operandOf(anchor), 'Pow', 'Mul');
-  if (!square || !soleReader(index, resultOf(square))) return null;
-  const squared = operandOf(square);
-  if (isOp(square, 'Pow') ? scalarOf(index, square.inputs[1]) !== 2 : square.inputs[1] !== squared) return null;
+  const square = squareBefore(index, anchor);
+  if (!square) return null;
+  const { squared } = square;
   const axes = meanAxes(index, anchor);
   const rank = shapeOf(index, squared).length;
   if (axes.length === 0 || axes.some((axis, position) => axis !== rank - axes.length + position)) return null;
-  const root = rootOf(index, anchor, axes.length);
+  const root = rootOf(index, anchor, squared, axes);
   if (!root) return null;
-  const folded = foldedForm(index, { square, squared, anchor, axes, root });
+  const folded = root.isOfMoments ? null : foldedForm(index, { ...square, anchor, axes, root });
   if (folded) return folded;
-  const division = dividedBy(index, root);
+  const division = dividedBy(index, root, shapeOf(index, squared).slice(rank - axes.length));
   if (!division) return null;
-  const source = commonSource(index, squared, division.divided, axes);
-  if (!source) return null;
-  const core = new Set([square, anchor, ...root.nodes, division.node, ...source.nodes]);
+  const source = root.isOfMoments
+    ? centredOn(index, division.divided, axes)
+    : commonSource(index, squared, division.divided, axes);
+  if (!source || (root.isOfMoments && source.data !== squared)) return null;
+  const core = new Set([...square.nodes, anchor, ...root.nodes, ...division.nodes, ...source.nodes]);
   const start = beforeCast(index, source.data, core);
-  const scaled = scaleAndBias(index, resultOf(division.node), source.centred, {
+  const divided = { result: division.result, vectors: division.vectors, nodes: [] };
+  const scaled = scaleAndBias(index, divided, source.centred, {
     dtype: typeIn(index, start.data).dtype,
     shape: shapeOf(index, source.data).slice(rank - axes.length),
   });
@@ -69,64 +77,179 @@ export function findNormalisation(index: GraphIndex, anchor: Node): DraftMatch |
   };
 }
 
-interface Deviation {
-  readonly epsilon: number;
-  /** √(mean + ε), or one over it. */
-  readonly tensor: string;
-  readonly isReciprocal: boolean;
+interface Square {
+  readonly squared: string;
   readonly nodes: readonly Node[];
 }
 
-/** From the mean of squares forward to its root. */
-function rootOf(index: GraphIndex, mean: Node, axes: number): Deviation | null {
+/** The tensor whose squares `anchor` adds up. */
+function squareBefore(index: GraphIndex, anchor: Node): Square | null {
+  if (isOp(anchor, 'ReduceSumSquare')) return { squared: operandOf(anchor), nodes: [] };
+  const square = squareOf(index, operandOf(anchor));
+  return square && soleReader(index, operandOf(anchor)) ? square : null;
+}
+
+/** `tensor` as x², by Pow or Mul. */
+function squareOf(index: GraphIndex, tensor: string): Square | null {
+  const square = makerOf(index, tensor, 'Pow', 'Mul');
+  if (!square) return null;
+  const squared = operandOf(square);
+  const isSquare = isOp(square, 'Pow') ? scalarOf(index, square.inputs[1]) === 2 : square.inputs[1] === squared;
+  return isSquare ? { squared, nodes: [square] } : null;
+}
+
+interface Deviation {
+  readonly epsilon: number;
+  /** √(variance + ε), or one over it. */
+  readonly tensor: string;
+  readonly isReciprocal: boolean;
+  /** Whether the variance is mean(x²) − mean(x)². */
+  readonly isOfMoments: boolean;
+  readonly nodes: readonly Node[];
+}
+
+/** From the sum or mean of squares forward to its root. */
+function rootOf(index: GraphIndex, anchor: Node, squared: string, axes: readonly number[]): Deviation | null {
   const nodes: Node[] = [];
-  let tensor = resultOf(mean);
-  const step = (...ops: readonly string[]): Node | null => {
-    const reader = soleReader(index, tensor);
-    if (!reader || !isOp(reader, ...ops)) return null;
+  let tensor = resultOf(anchor);
+  const step = (reader: Node): void => {
     nodes.push(reader);
     tensor = resultOf(reader);
-    return reader;
   };
-  if (numberAttribute(mean, 'keepdims', 1) === 0) {
-    const view = step('Reshape', 'Unsqueeze');
-    if (!view || !keepsReduced(shapeOf(index, resultOf(view)), shapeOf(index, operandOf(mean)), axes)) return null;
+  let isMean = !isSum(anchor);
+  let isOfMoments = false;
+  let epsilon: number | null = null;
+  for (let steps = 0; epsilon === null; steps++) {
+    const reader = soleReader(index, tensor);
+    if (!reader || steps === MOST_STEPS) return null;
+    const firstMoment = isMean && !isOfMoments ? squaredMean(index, reader, tensor, squared, axes) : null;
+    if (firstMoment) {
+      isOfMoments = true;
+      nodes.push(...firstMoment);
+    } else if (!isMean && isDivisionBy(index, reader, tensor, countOf(index, squared, axes))) isMean = true;
+    else if (isMean && isOp(reader, 'Add')) {
+      epsilon = scalarOf(index, otherOperand(reader, tensor));
+      if (epsilon === null) return null;
+    } else if (!isOp(reader, ...VIEWS) && !(isOfMoments && isAtLeastZero(index, reader, tensor))) return null;
+    step(reader);
   }
-  const before = tensor;
-  const sum = step('Add');
-  const epsilon = sum && scalarOf(index, otherOperand(sum, before));
-  const rooted = step('Sqrt', 'Pow');
-  const power = rooted && (isOp(rooted, 'Sqrt') ? 0.5 : scalarOf(index, rooted.inputs[1]));
-  if (epsilon === null || (power !== 0.5 && power !== -0.5)) return null;
-  if (power < 0) return { epsilon, tensor, isReciprocal: true, nodes };
+  if (!keepsReduced(shapeOf(index, tensor), shapeOf(index, squared), axes.length)) return null;
+  const rooted = soleReader(index, tensor);
+  const power =
+    rooted && isOp(rooted, 'Sqrt', 'Pow') && (isOp(rooted, 'Sqrt') ? 0.5 : scalarOf(index, rooted.inputs[1]));
+  if (!rooted || (power !== 0.5 && power !== -0.5)) return null;
+  step(rooted);
+  if (power < 0) return { epsilon, tensor, isReciprocal: true, isOfMoments, nodes };
   const reader = soleReader(index, tensor);
-  const reciprocal =
+  const isReciprocal =
     reader !== null &&
     (isOp(reader, 'Reciprocal') || (isOp(reader, 'Div') && scalarOf(index, operandOf(reader)) === 1));
-  return { epsilon, isReciprocal: reciprocal && step('Reciprocal', 'Div') !== null, tensor, nodes };
+  if (isReciprocal) step(reader);
+  return { epsilon, tensor, isReciprocal, isOfMoments, nodes };
+}
+
+/** More operators than any exporter puts between a sum of squares and its root. */
+const MOST_STEPS = 6;
+const VIEWS: readonly string[] = ['Reshape', 'Unsqueeze'];
+
+/** The operators of mean(x)², of the same x as `squared`, where `node` subtracts it from `tensor`; null if it does not. */
+function squaredMean(
+  index: GraphIndex,
+  node: Node,
+  tensor: string,
+  squared: string,
+  axes: readonly number[],
+): readonly Node[] | null {
+  if (!isOp(node, 'Sub') || operandOf(node) !== tensor) return null;
+  const square = squareOf(index, operandOf(node, 1));
+  const mean = square && meanBehind(index, square.squared);
+  if (!square || mean?.data !== squared || mean.axes.join() !== axes.join()) return null;
+  return [...square.nodes, ...mean.nodes];
+}
+
+/** max(tensor, 0): a variance that rounding made negative. */
+function isAtLeastZero(index: GraphIndex, node: Node, tensor: string): boolean {
+  return isOp(node, 'Relu') || (isOp(node, 'Max') && scalarOf(index, otherOperand(node, tensor)) === 0);
+}
+
+interface Mean {
+  readonly data: string;
+  readonly axes: readonly number[];
+  readonly nodes: readonly Node[];
+}
+
+/** `tensor` as a mean, or a sum that is divided by the count, perhaps with its dimensions brought back. */
+function meanBehind(index: GraphIndex, tensor: string): Mean | null {
+  const nodes: Node[] = [];
+  let from = tensor;
+  let division: { readonly node: Node; readonly dividend: string } | null = null;
+  for (let steps = 0; steps < MOST_STEPS; steps++) {
+    const node = makerOf(index, from);
+    if (!node) return null;
+    nodes.push(node);
+    const data = operandOf(node);
+    if (isOp(node, 'ReduceMean', 'GlobalAveragePool', 'ReduceSum')) {
+      const axes = meanAxes(index, node);
+      const count = countOf(index, data, axes);
+      const isMean = division ? isDivisionBy(index, division.node, division.dividend, count) : !isSum(node);
+      return isMean && isSum(node) === (division !== null) ? { data, axes, nodes } : null;
+    }
+    if (isOp(node, 'Div', 'Mul') && !division) {
+      from = scalarOf(index, data) === null ? data : operandOf(node, 1);
+      division = { node, dividend: from };
+    } else if (isOp(node, ...VIEWS)) from = data;
+    else return null;
+  }
+  return null;
+}
+
+function isSum(node: Node): boolean {
+  return isOp(node, 'ReduceSum', 'ReduceSumSquare');
+}
+
+/** Whether `node` divides `tensor` by `count`, or multiplies it by its inverse, which may be rounded. */
+function isDivisionBy(index: GraphIndex, node: Node, tensor: string, count: number): boolean {
+  if (isOp(node, 'Div')) return operandOf(node) === tensor && scalarOf(index, operandOf(node, 1)) === count;
+  const factor = isOp(node, 'Mul') ? scalarOf(index, otherOperand(node, tensor)) : null;
+  return factor !== null && Math.abs(factor * count - 1) < 1e-6;
+}
+
+/** The number of elements that a mean over `axes` is taken of. */
+function countOf(index: GraphIndex, tensor: string, axes: readonly number[]): number {
+  const shape = shapeOf(index, tensor);
+  return elementCount(axes.map((axis) => shape[axis] ?? 1));
+}
+
+interface Division {
+  readonly divided: string;
+  readonly result: string;
+  /** The scale, where the root's reciprocal is multiplied by it first. */
+  readonly vectors: readonly string[];
+  readonly nodes: readonly Node[];
 }
 
 /** The division by the root, or the multiplication by its reciprocal, and the tensor that is divided. */
-function dividedBy(index: GraphIndex, root: Deviation): { readonly node: Node; readonly divided: string } | null {
+function dividedBy(index: GraphIndex, root: Deviation, shape: readonly number[]): Division | null {
   const node = soleReader(index, root.tensor);
   if (!node || !isOp(node, root.isReciprocal ? 'Mul' : 'Div')) return null;
   if (!root.isReciprocal && operandOf(node, 1) !== root.tensor) return null;
   const divided = otherOperand(node, root.tensor);
-  return divided && divided !== root.tensor ? { node, divided } : null;
+  if (!divided || divided === root.tensor) return null;
+  if (!root.isReciprocal || !isVector(index, divided, shape)) {
+    return { divided, result: resultOf(node), vectors: [], nodes: [node] };
+  }
+  const product = soleReader(index, resultOf(node));
+  const data = product && isOp(product, 'Mul') ? otherOperand(product, resultOf(node)) : null;
+  if (!product || !data || data === resultOf(node)) return null;
+  return { divided: data, result: resultOf(product), vectors: [divided], nodes: [node, product] };
 }
 
 /** y = x·s + (bias − mean·s), with s the root's inverse, times scale. */
 function foldedForm(
   index: GraphIndex,
-  found: {
-    readonly square: Node;
-    readonly squared: string;
-    readonly anchor: Node;
-    readonly axes: readonly number[];
-    readonly root: Deviation;
-  },
+  found: Square & { readonly anchor: Node; readonly axes: readonly number[]; readonly root: Deviation },
 ): DraftMatch | null {
-  const { square, squared, anchor, axes, root } = found;
+  const { squared, anchor, axes, root } = found;
   const source = centredOn(index, squared, axes);
   if (!source || !root.isReciprocal) return null;
   const { data } = source;
@@ -141,9 +264,14 @@ function foldedForm(
   if (!whole || !shift) return null;
   const shifted = otherOperand(shift, factor);
   const negation = makerOf(index, shifted, 'Neg');
-  const mean = makerOf(index, negation ? operandOf(negation) : shifted, ...NORMALISATION_ANCHORS);
+  const mean = shifted ? meanBehind(index, negation ? operandOf(negation) : shifted) : null;
   const shifting = soleReader(index, resultOf(shift));
-  if (!mean || !source.nodes.includes(mean) || !shifting || !isOp(shifting, negation ? 'Add' : 'Sub')) return null;
+  if (
+    !mean?.nodes.every((node) => source.nodes.includes(node)) ||
+    !shifting ||
+    !isOp(shifting, negation ? 'Add' : 'Sub')
+  )
+    return null;
   const sum = soleReader(index, resultOf(whole));
   const bias = otherOperand(shifting, resultOf(shift));
   if (!sum || !isOp(sum, 'Add') || otherOperand(sum, resultOf(whole)) !== resultOf(shifting)) return null;
@@ -151,7 +279,7 @@ function foldedForm(
   const negations = negation ? [negation] : [];
   return {
     kind: 'LayerNormalization',
-    nodes: [square, anchor, ...root.nodes, ...source.nodes, scaling, whole, ...negations, shift, shifting, sum],
+    nodes: [...found.nodes, anchor, ...root.nodes, ...source.nodes, scaling, whole, ...negations, shift, shifting, sum],
     inputs: [data, scale, bias],
     output: resultOf(sum),
     attributes: { axis: shapeOf(index, data).length - axes.length, epsilon: root.epsilon },
@@ -160,7 +288,7 @@ function foldedForm(
 
 /** The dimensions that a mean is taken over. */
 function meanAxes(index: GraphIndex, mean: Node): readonly number[] {
-  if (isOp(mean, 'ReduceMean')) return numbersAttribute(mean, 'axes');
+  if (!isOp(mean, 'GlobalAveragePool')) return numbersAttribute(mean, 'axes');
   return [...shapeOf(index, operandOf(mean)).keys()].slice(2);
 }
 
@@ -198,12 +326,11 @@ function centredOn(index: GraphIndex, tensor: string, axes: readonly number[]): 
   const difference = makerOf(index, cast.data, 'Sub');
   if (!difference) return null;
   const data = operandOf(difference);
-  const view = makerOf(index, operandOf(difference, 1), 'Reshape', 'Unsqueeze');
-  const mean = makerOf(index, view ? operandOf(view) : operandOf(difference, 1), ...NORMALISATION_ANCHORS);
-  if (!mean || operandOf(mean) !== data || meanAxes(index, mean).join() !== axes.join()) return null;
+  const mean = meanBehind(index, operandOf(difference, 1));
+  if (mean?.data !== data || mean.axes.join() !== axes.join()) return null;
   const kept = shapeOf(index, operandOf(difference, 1));
   if (!keepsReduced(kept, shapeOf(index, data), axes.length)) return null;
-  return { data, centred: true, nodes: [...cast.nodes, difference, mean, ...(view ? [view] : [])] };
+  return { data, centred: true, nodes: [...cast.nodes, difference, ...mean.nodes] };
 }
 
 function castOf(index: GraphIndex, tensor: string): { readonly data: string; readonly nodes: readonly Node[] } {
@@ -231,12 +358,12 @@ interface ScaledResult {
 /** Scale, bias and casts that follow. A cast is taken if a scale or bias follows it, or if it ends in the data's type. */
 function scaleAndBias(
   index: GraphIndex,
-  normalised: string,
+  normalised: ScaledResult,
   biased: boolean,
   data: { readonly dtype: string; readonly shape: readonly number[] },
 ): ScaledResult {
-  let taken: ScaledResult = { result: normalised, vectors: [], nodes: [] };
-  let tensor = normalised;
+  let taken = normalised;
+  let tensor = normalised.result;
   let pending: Node[] = [];
   for (;;) {
     const reader = soleReader(index, tensor);

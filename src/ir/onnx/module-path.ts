@@ -58,6 +58,12 @@ export function withoutIterations(path: readonly string[]): readonly string[] {
   return path.map((step) => step.replace(ITERATION, ''));
 }
 
+/** The part of the path that is outside of its iterations. */
+export function outsideOfIterations(path: readonly string[]): readonly string[] {
+  const first = path.findIndex((step) => ITERATION.test(step));
+  return first < 0 ? path : path.slice(0, first);
+}
+
 /** Whether the text is that of a part of the path that ends in an iteration. */
 export function endsInIteration(path: readonly string[], text: string): boolean {
   return path.some((step, index) => ITERATION.test(step) && moduleText(path.slice(0, index + 1)) === text);

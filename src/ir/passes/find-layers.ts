@@ -1,12 +1,16 @@
 /**
- * @file Pass `find-layers`: which repeated layer a node belongs to, from its module path.
+ * @file Pass `find-layers`: which repeated layer a node belongs to, from its module path, or by structure where the file has no
+ * paths that show equal layers.
  *
  * A layer is the shallowest path prefix whose last step ends in an index (layers.0, encoder_layer_3) and that has a
  * sibling: another prefix under the same parent with the same stem and another index.
  */
 import type { Graph, Node } from '../graph.js';
 import { appendTo } from '../group-by.js';
-import { commonPath, moduleText } from '../onnx/module-path.js';
+import { layerClasses } from '../layers.js';
+import { commonPath, moduleText, outsideOfIterations } from '../onnx/module-path.js';
+import { attributesKey } from './attributes-key.js';
+import { repeatedLayers } from './repeated-layers.js';
 
 /**
  * The graph with `layer` set on every node, and with a module path where a node had none but its neighbours do.
@@ -24,10 +28,25 @@ export function findLayers(unplaced: Graph, placed?: Graph): Graph {
       siblings.set(key, found.add(step));
     });
   }
-  return { ...graph, nodes: graph.nodes.map((node) => ({ ...node, layer: layerOf(node, siblings) })) };
+  // Layers that were found by structure: what was made of their operators since is in them already.
+  if (placed?.nodes.some((node) => node.layer !== null && layerOf(node, siblings) === null)) return graph;
+  const named = graph.nodes.map((node) => ({ ...node, layer: layerOf(node, siblings) }));
+  if (placed || unplaced.nodes.every(hasPath) || haveEqualLayers({ ...graph, nodes: named }))
+    return { ...graph, nodes: named };
+  const repeated = repeatedLayers(graph);
+  if (repeated.every((layer) => layer === null)) return { ...graph, nodes: named };
+  return { ...graph, nodes: graph.nodes.map((node, place) => ({ ...node, layer: repeated[place] ?? null })) };
 }
 
-/** Nodes that an exporter's optimiser made have no path: they get the path that their neighbours have in common. */
+function haveEqualLayers(graph: Graph): boolean {
+  const layers = layerClasses(graph, ({ attributes }) => attributesKey(attributes));
+  return layers.some(({ instances }) => instances.length > 1);
+}
+
+/**
+ * Nodes that an exporter's optimiser made have no path: they get the path that their neighbours have in common, up to the
+ * iteration of a loop, whose nodes all have one.
+ */
 function placeNodes(graph: Graph, placed: ReadonlySet<string>): Graph {
   if (graph.nodes.every(hasPath)) return graph;
   const neighbours = new Map<string, (readonly string[])[]>();
@@ -43,7 +62,7 @@ function placeNodes(graph: Graph, placed: ReadonlySet<string>): Graph {
     const paths = [...node.inputs, ...node.outputs].flatMap((tensor) =>
       tensor === null ? [] : (neighbours.get(tensor) ?? []),
     );
-    return { ...node, module: commonPath(paths) };
+    return { ...node, module: outsideOfIterations(commonPath(paths)) };
   });
   return { ...graph, nodes };
 }

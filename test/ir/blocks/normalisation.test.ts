@@ -252,6 +252,68 @@ const FORMS: Readonly<Record<string, Form>> = {
     reads: ['u'],
     result: 'n',
   },
+  'layer, the variance as a difference of moments, as Flax writes it': {
+    kind: layer,
+    inputs: x,
+    weights: affine,
+    lines: `
+      m = ReduceMean(x, [-1])
+      c = Sub(x, m)
+      q = Mul(x, x)
+      p = ReduceMean(q, [-1])
+      f = Mul(m, m)
+      d = Sub(p, f)
+      v = Max(d, 0.0)
+      e = Add(v, 0.001)
+      r = Sqrt(e)
+      n = Div(c, r)
+      s = Mul(n, norm.weight)
+      y = Add(s, norm.bias)`,
+    inside: 12,
+    reads: ['x', 'norm.weight', 'norm.bias'],
+  },
+  'layer, moments without the dimension, the scale on the reciprocal root': {
+    kind: layer,
+    inputs: x,
+    weights: affine,
+    lines: `
+      m = ReduceMean(x, [-1]) {"keepdims": 0}
+      q = Mul(x, x)
+      p = ReduceMean(q, [-1]) {"keepdims": 0}
+      f = Pow(m, 2.0)
+      d = Sub(p, f)
+      w = Reshape(d, [2, 5, 1])
+      k = Reshape(m, [2, 5, 1])
+      c = Sub(x, k)
+      e = Add(w, 0.001)
+      r = Sqrt(e)
+      i = Reciprocal(r)
+      g = Mul(i, norm.weight)
+      n = Mul(c, g)
+      y = Add(n, norm.bias)`,
+    inside: 14,
+    reads: ['x', 'norm.weight', 'norm.bias'],
+  },
+  'layer, sums divided by the count, as JAX writes means': {
+    kind: layer,
+    inputs: x,
+    weights: affine,
+    lines: `
+      a = ReduceSum(x, [-1]) {"keepdims": 0}
+      b = Reshape(a, [2, 5, 1])
+      m = Div(b, 16.0)
+      c = Sub(x, m)
+      q = ReduceSumSquare(c, [-1])
+      v = Mul(q, 0.0625)
+      e = Add(v, 0.001)
+      r = Sqrt(e)
+      i = Div(1.0, r)
+      n = Mul(c, i)
+      s = Mul(n, norm.weight)
+      y = Add(s, norm.bias)`,
+    inside: 12,
+    reads: ['x', 'norm.weight', 'norm.bias'],
+  },
   'RMS whose scale is followed by another factor over the batch': {
     kind: rms,
     inputs: { x: [2, 5, 16], g: [2, 1, 16] },
@@ -322,6 +384,27 @@ const NEAR_MISSES: Readonly<Record<string, Written>> = {
     lines: plain.replace('Add(v', 'Add(u').replace('  e', '  u = Mul(v, 1.0667)\n  e'),
   },
   'the variance is an output': { inputs: x, lines: plain, outputs: ['y', 'v'] },
+  'a sum of squares that another number divides': {
+    inputs: x,
+    lines: plain.replace('v = ReduceMean(q, [-1])', 'u = ReduceSum(q, [-1])\n  v = Div(u, 15.0)'),
+  },
+  'a sum of squares that nothing divides': {
+    inputs: x,
+    lines: plain.replace('v = ReduceMean(q, [-1])', 'v = ReduceSum(q, [-1])'),
+  },
+  'moments of two tensors': {
+    inputs: { ...x, z: [2, 5, 16] },
+    lines: plain
+      .replace('Pow(c, 2.0)', 'Pow(x, 2.0)')
+      .replace('  e = Add(v', '  g = ReduceMean(z, [-1])\n  f = Mul(g, g)\n  d = Sub(v, f)\n  e = Add(d'),
+  },
+  'moments, and the dividend is not less its mean': {
+    inputs: x,
+    lines: plain
+      .replace('Pow(c, 2.0)', 'Pow(x, 2.0)')
+      .replace('  e = Add(v', '  f = Mul(m, m)\n  d = Sub(v, f)\n  e = Add(d')
+      .replace('Div(c, r)', 'Div(x, r)'),
+  },
   'the root divided by the difference': { inputs: x, lines: plain.replace('Div(c, r)', 'Div(r, c)') },
   'another tensor divided': { inputs: { ...x, z: [2, 5, 16] }, lines: plain.replace('Div(c, r)', 'Div(z, r)') },
   'the difference is read elsewhere and is not what is divided': {

@@ -69,3 +69,14 @@ test('a node without a path lies where its neighbours lie', (t) => {
   );
   t.deepEqual(graph.nodes[1]?.module, ['m', 'h.0', 'attn']);
 });
+
+test('a node beside an unrolled loop is in none of its iterations', (t) => {
+  t.deepEqual(layers('', 'loop#0', 'loop#0/mlp', 'loop#1', 'loop#1/mlp', ''), [
+    null,
+    'loop.0',
+    'loop.0',
+    'loop.1',
+    'loop.1',
+    null,
+  ]);
+});
