@@ -21,7 +21,7 @@ import type { StepConstants } from './constants.js';
 import type { RankParameters } from './data-price.js';
 import { type PartPrice, type PartPrices, priceParts } from './part-price.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
-import { chunkLayers, type StageLayers, stageClusters, stageLayers } from './stages.js';
+import { alike, chunkLayers, type StageLayers, stageClusters, stageLayers } from './stages.js';
 import type { ModelWork } from './work.js';
 
 /** Where the seconds of a step go, on the slowest stage. */
@@ -198,7 +198,7 @@ function assemble(
   const other = outsideSeconds(before, { trains, nodes }, constants);
   return {
     stepSeconds: before + other,
-    stageSeconds: stages.map(({ forward, backward, weightGradient }) => ({ forward, backward, weightGradient })),
+    stageSeconds: stages,
     sendSeconds,
     parts: {
       matmul: m * time.matmul,
@@ -258,7 +258,7 @@ function timesOf(
   parts: (cluster: Cluster) => PartPrices,
 ): readonly StageTime[] {
   const pricesOn = new Map<Cluster, PartPrices>();
-  const clusters = stageClusters(cluster, configuration);
+  const clusters = cluster.kinds ? stageClusters(cluster, configuration) : [];
   const times: StageTime[] = [];
   for (const [index, layers] of stages.entries()) {
     const own = clusters[layers.stage] ?? cluster;
@@ -268,15 +268,6 @@ function timesOf(
     times.push(last && before && last.prices === prices && alike(layers, before) ? last : stageTime(layers, prices));
   }
   return times;
-}
-
-function alike(a: StageLayers, b: StageLayers): boolean {
-  return (
-    a.first === b.first &&
-    a.last === b.last &&
-    a.stored.every((count, index) => count === b.stored[index]) &&
-    a.recomputed.every((count, index) => count === b.recomputed[index])
-  );
 }
 
 function stageTime({ stored, recomputed, first, last }: StageLayers, prices: PartPrices): StageTime {
