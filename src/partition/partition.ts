@@ -60,6 +60,8 @@ class Partitioning {
   private readonly constants = new Map<string, ConstantTensor>();
   private readonly constantNames = new Map<string, string>();
   private readonly weights = new Map<string, ShardedWeight>();
+  /** Names of sharded weights. */
+  private readonly weightTensors = new Set<string>();
   /** By reshard: the resharded tensor, once its first reader came; separately for the backward, where it gathers again. */
   private readonly served = new Map<SharedReshard, string>();
   private readonly servedAgain = new Map<SharedReshard, string>();
@@ -114,7 +116,7 @@ class Partitioning {
       const layout = this.assignment.inputs.get(input) ?? replicated(type.shape);
       this.declare(input, type, layout);
       if (!held.has(input)) return [{ tensor: input, input }];
-      this.weights.set(input, { tensor: input, weight: input });
+      this.keepWeight(input, { tensor: input, weight: input });
       return [];
     });
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
@@ -196,7 +198,7 @@ class Partitioning {
 
   /** A graph output that is a weight is copied, so that every output is a node's result or an input. */
   private computed(tensor: string, origin: NodeOrigin): string {
-    if (![...this.weights.values()].some((weight) => weight.tensor === tensor)) return tensor;
+    if (!this.weightTensors.has(tensor)) return tensor;
     const fragment = new Fragment(this.assignment.mesh);
     const type = this.get(tensor);
     fragment.tensor(type, type.layout, 'in0');
@@ -277,8 +279,13 @@ class Partitioning {
     this.declare(name, type, wanted);
     const { role, source } = this.graph.weights.get(weight) ?? {};
     const value = role === 'constant' && source?.kind === 'inline' ? { constant: source.data } : {};
-    this.weights.set(key, { tensor: name, weight, ...value });
+    this.keepWeight(key, { tensor: name, weight, ...value });
     return name;
+  }
+
+  private keepWeight(key: string, weight: ShardedWeight): void {
+    this.weights.set(key, weight);
+    this.weightTensors.add(weight.tensor);
   }
 
   /** Copies a fragment in, its names replaced by those given and else prefixed. Returns the nodes' names. */

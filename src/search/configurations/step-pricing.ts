@@ -11,7 +11,7 @@ import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { elapsedSeconds } from '../../cost-model/step/phase-time.js';
 import { stageClusters, stageOfLast } from '../../cost-model/step/stages.js';
 import { fullestStage, stageMemory } from '../../cost-model/step/step-memory.js';
-import { leastSimulated, priceStep, priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
+import { exactSeconds, leastSimulated, priceStep, type StepPrice } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { madeOnce, remembered } from '../../ir/remembered.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
@@ -80,7 +80,7 @@ export function pricingOf(
     exactly: (configuration) => {
       const prices = (own: Cluster) => parts.prices(configuration, own);
       const work = workOf(configuration);
-      const { stepSeconds, priceLevel } = priceStepExactly(
+      const { stepSeconds, priceLevel } = exactSeconds(
         work,
         configuration,
         cluster,
