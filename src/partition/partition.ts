@@ -20,7 +20,7 @@ import type { Resharder } from '../sharding-propagation/resharding.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import { Fragment } from './fragment.js';
-import { localGradient, writtenOut } from './local-operator.js';
+import { type LocalTensor, localGradient, writtenOut } from './local-operator.js';
 import { lowerNode } from './lower-operator.js';
 import { lowerReshardOps } from './lower-reshard.js';
 import {
@@ -175,7 +175,11 @@ class Partitioning {
     });
     const made = this.adopt(lowered.fragment, node.name, names, origin);
     const { fragment } = lowered;
-    const tensorOf = (name: string) => this.tensors.get(names.get(name) ?? '');
+    const tensorOf = (inside: string): LocalTensor | undefined => {
+      const name = names.get(inside) ?? '';
+      const tensor = this.tensors.get(name);
+      return tensor && { name, dtype: tensor.dtype, shape: tensor.localShape };
+    };
     const own = { fragment, tensorOf, nodes: made };
     for (const forward of this.originals.get(node.forward ?? '') ?? []) {
       const gradient = localGradient(this.graph, node, forward, own);
@@ -304,7 +308,7 @@ class Partitioning {
       const known = names.get(name);
       const final = known ?? this.unused(`${prefix}/${name}`);
       if (known === undefined) names.set(name, final);
-      if (!this.tensors.has(final)) this.tensors.set(final, { ...tensor, name: final });
+      if (!this.tensors.has(final)) this.tensors.set(final, tensor);
     }
     const rename = (name: string) => names.get(name) as string;
     const { origin: of, layer, phase } = origin;
@@ -349,7 +353,6 @@ class Partitioning {
     layout: Layout,
   ): void {
     this.tensors.set(name, {
-      name,
       dtype: type.dtype,
       shape: type.shape,
       layout,
