@@ -260,7 +260,7 @@ function assemble(
   const still = configuration.degrees.pp === 1 ? busy : length({ seconds: 0, blocks });
   return {
     stepSeconds: step.stepSeconds,
-    stageSeconds: stages,
+    stageSeconds: stages.map(({ forward, backward, weightGradient }) => ({ forward, backward, weightGradient })),
     sendSeconds,
     parts: {
       matmul: m * time.matmul,
