@@ -6,9 +6,13 @@ import { createHash } from 'node:crypto';
 import { elementCount, type Graph, type Node, passOf, type Weight } from './graph.js';
 import { attributesKey } from './passes/attributes-key.js';
 import { FOLD_LIMIT } from './passes/fold-limit.js';
+import { remembered } from './remembered.js';
 
-/** Hex SHA-256; equal for equal operators over equal names, types and small constants, whatever the order of maps. */
-export function fingerprint(graph: Graph): string {
+/**
+ * Hex SHA-256; equal for equal operators over equal names, types and small constants, whatever the order of maps. Remembered:
+ * a training graph has blocks of the graph that it is made from.
+ */
+export const fingerprint = remembered((graph: Graph): string => {
   const hash = createHash('sha256');
   hash.update(JSON.stringify({ inputs: graph.inputs, outputs: graph.outputs, state: graph.state, batch: graph.batch }));
   if (graph.microBatches) hash.update(JSON.stringify([graph.microBatches.count, ...graph.microBatches.cut]));
@@ -20,7 +24,7 @@ export function fingerprint(graph: Graph): string {
   }
   hash.update(graph.nodes.map((node) => `\n${nodeText(node)}`).join(''));
   return hash.digest('hex');
-}
+});
 
 function nodeText(node: Node): string {
   const place = [

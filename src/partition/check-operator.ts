@@ -28,7 +28,12 @@ import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.j
 /** Takes a problem of the node that is checked. */
 export type Report = (problem: string) => void;
 
-type Operands = readonly (ShardedTensor | null)[];
+/** A tensor that the node names. */
+interface NamedTensor extends ShardedTensor {
+  readonly name: string;
+}
+
+type Operands = readonly (NamedTensor | null)[];
 
 /** Checks a node whose tensors all have types. */
 export function checkOperator(
@@ -36,7 +41,7 @@ export function checkOperator(
   node: ComputeNode,
   report: Report,
 ): void {
-  const tensor = (name: string | null) => (name === null ? null : (tensors.get(name) as ShardedTensor));
+  const tensor = (name: string | null) => (name === null ? null : { ...(tensors.get(name) as ShardedTensor), name });
   const [inputs, outputs] = [node.inputs.map(tensor), node.outputs.map(tensor)];
   const local = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.localShape };
   const bare: Operator = {
@@ -170,7 +175,7 @@ const UNSHARDED_KINDS: ReadonlySet<FactorKind> = new Set(['whole', 'halo', 'expa
 /** A factor is sharded equally in all tensors that have it, and is unsharded where it must be whole. */
 function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, report: Report): void {
   const seen = new Map<string, string>();
-  const place = (type: ShardedTensor, dims: readonly DimensionFactors[]) =>
+  const place = (type: NamedTensor, dims: readonly DimensionFactors[]) =>
     dims.forEach((factors, dimension) => {
       const key = axesCutting(type, dimension).join(',');
       const place = `${type.name} is sharded over ${key || 'none'} in dimension ${dimension}`;

@@ -46,11 +46,11 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
   ]);
   const kinds = kindsOf(graph);
   const shapes = new Map<number, readonly number[]>();
-  for (const tensor of graph.tensors.values()) {
+  for (const [name, tensor] of graph.tensors) {
     const type = kinds.typeOf(tensor);
     const expected = madeOnce(shapes, type, () => localShape(tensor.shape, tensor.layout, graph.mesh));
     if (!sameShape(expected, tensor.localShape)) {
-      findings.push({ node: tensor.name, problem: `local shape [${tensor.localShape}] is not [${expected}]` });
+      findings.push({ node: name, problem: `local shape [${tensor.localShape}] is not [${expected}]` });
     }
   }
   // One of several operators that differ only in names is checked.
@@ -157,7 +157,7 @@ export function assertSound(stages: readonly LoweredStage[]): void {
 /** Tensors of the unsharded graph have its dtypes: stored weights, inputs, and results that kept their names. */
 function checkDtypes({ tensors }: Graph, sharded: ShardedGraph): readonly Finding[] {
   const weightOf = new Map(sharded.weights.map(({ tensor, weight }) => [tensor, weight]));
-  return [...sharded.tensors.values()].flatMap(({ name, dtype }) => {
+  return [...sharded.tensors].flatMap(([name, { dtype }]) => {
     const expected = tensors.get(weightOf.get(name) ?? name)?.dtype;
     if (expected === undefined || expected === dtype) return [];
     return [{ node: name, problem: `${name} is ${dtype}, but ${expected} in the unsharded graph` }];

@@ -252,9 +252,10 @@ class Cutting {
     const isFed = (name: string) => read.has(name) || (stage === 0 && this.unread.has(name));
     const data = graph.inputs.filter((name) => !this.stateOf.has(name) && isFed(name));
     const fromHere = graph.outputs.filter((name) => made.has(name) || (stage === 0 && !this.makers.has(name)));
-    const outputs = [...new Set([...fromHere.filter((name) => this.isOutputOf(name, stage, state)), ...sent])];
+    const given = new Set([...fromHere.filter((name) => this.isOutputOf(name, stage, state)), ...sent]);
+    const outputs = [...given];
     const inputs = [...data, ...received, ...graph.inputs.filter((name) => kept.has(name))];
-    const weights = new Map([...graph.weights].filter(([name]) => read.has(name) || outputs.includes(name)));
+    const weights = new Map([...graph.weights].filter(([name]) => read.has(name) || given.has(name)));
     const names = new Set<string>([...inputs, ...outputs, ...weights.keys()]);
     for (const name of [...made, ...read]) if (name !== null) names.add(name);
     const { microBatches } = graph;

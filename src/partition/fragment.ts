@@ -76,7 +76,6 @@ export class Fragment {
     border?: Border,
   ): string {
     this.tensors.set(name, {
-      name,
       dtype: type.dtype,
       shape: type.shape,
       layout,

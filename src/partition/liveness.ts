@@ -33,8 +33,9 @@ export type OuterBytes = Readonly<Record<OuterMemory, number>>;
  * rank is not the first.
  */
 export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: ReadonlySet<SubAxis> = new Set()): Liveness {
-  const outside = outerBytes(graph, (memory) => changesOf(graph, fusesBlocks, behind, memory).changes);
-  const { changes, before, ends } = changesOf(graph, fusesBlocks, behind);
+  const lifetimes = lifetimesOf(graph);
+  const outside = outerBytes(graph, (memory) => changesOf(graph, lifetimes, fusesBlocks, behind, memory).changes);
+  const { changes, before, ends } = changesOf(graph, lifetimes, fusesBlocks, behind);
   const fullest = occupancy(changes);
   const node = fullest.atChange < before ? undefined : graph.nodes[ends.findIndex((end) => fullest.atChange < end)];
   return { ...fullest, at: node?.origin ?? null, ...(outside ? { outside } : {}) };
@@ -42,7 +43,7 @@ export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: Reado
 
 /** Bytes held while each node runs, in node order. */
 export function livenessByNode(graph: ShardedGraph, fusesBlocks = false): readonly PartOccupancy[] {
-  const { changes, ends } = changesOf(graph, fusesBlocks, new Set());
+  const { changes, ends } = changesOf(graph, lifetimesOf(graph), fusesBlocks, new Set());
   return occupancyByPart(changes, ends);
 }
 
@@ -51,14 +52,30 @@ export function outerBytes(
   { tensors }: ShardedGraph,
   changesIn: (memory: OuterMemory) => readonly OccupancyChange[],
 ): OuterBytes | undefined {
-  if (![...tensors.values()].some(({ place }) => place)) return undefined;
-  const peak = (memory: OuterMemory) => [memory, occupancy(changesIn(memory)).peakBytes] as const;
-  return Object.fromEntries(OUTER_MEMORIES.map(peak)) as OuterBytes;
+  const used = new Set<OuterMemory>();
+  for (const { place } of tensors.values()) if (place) used.add(place);
+  if (used.size === 0) return undefined;
+  const peak = (memory: OuterMemory) => (used.has(memory) ? occupancy(changesIn(memory)).peakBytes : 0);
+  return Object.fromEntries(OUTER_MEMORIES.map((memory) => [memory, peak(memory)])) as OuterBytes;
+}
+
+/** When the tensors of a graph are held, in whatever memory. */
+interface Lifetimes {
+  /** Weights and constants, which stay. */
+  readonly resident: ReadonlySet<string>;
+  readonly lastUse: readonly (readonly string[])[];
+  readonly held: ReadonlyMap<string, number>;
+}
+
+function lifetimesOf(graph: ShardedGraph): Lifetimes {
+  const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
+  return { resident, lastUse: lastUses(graph, resident), held: liveThroughout(graph) };
 }
 
 /** Changes of the bytes held in one memory; the device's where it is left out. */
 function changesOf(
   graph: ShardedGraph,
+  { resident, lastUse, held }: Lifetimes,
   fusesBlocks: boolean,
   behind: ReadonlySet<SubAxis>,
   memory?: OuterMemory,
@@ -74,9 +91,6 @@ function changesOf(
     const isThere = tensor?.place === memory && holdsBehind(graph, name, behind);
     return tensor && isThere && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
   };
-  const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
-  const lastUse = lastUses(graph, resident);
-  const held = liveThroughout(graph);
   const cut = new Set(
     graph.inputs.flatMap(({ tensor, input }) => (graph.microBatches?.cut.has(input) ? [tensor] : [])),
   );

@@ -10,12 +10,17 @@ import type { Formula, Operator } from '../ir/operator.js';
 import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import type { Fragment } from './fragment.js';
-import type { GradientOperand, LocalGradient, ShardedTensor, WrittenOut } from './sharded-graph.js';
+import type { GradientOperand, LocalGradient, WrittenOut } from './sharded-graph.js';
+
+/** A tensor of the sharded graph, with the shape of a rank's shard. */
+export interface LocalTensor extends TensorType {
+  readonly name: string;
+}
 
 /** A lowered operator: its fragment, and the sharded tensors by the names in it. */
 interface LoweredBlock {
   readonly fragment: Fragment;
-  readonly tensorOf: (name: string) => ShardedTensor | undefined;
+  readonly tensorOf: (name: string) => LocalTensor | undefined;
   readonly nodes: ReadonlySet<string>;
 }
 
@@ -56,7 +61,7 @@ export function localGradient(
   if (operands.some(({ type }, index) => (type === null) !== (forward.inputs[index] === null))) return null;
   const formula = localFormula(graph, forward, sizes);
   if (!formula) return null;
-  const result = { dtype: whole.dtype, shape: given.localShape };
+  const result = { dtype: whole.dtype, shape: given.shape };
   const { op, domain } = forward;
   const { attributes, operands: count } = formula;
   return { op, domain, attributes, result, operands: operands.slice(0, count), resultGradient: given.name, nodes };
@@ -95,8 +100,8 @@ function isAlone({ nodes, coordinates }: Fragment): boolean {
   return coordinates.size === 0 && nodes.every((node) => node.kind === 'compute' && node.lowering === undefined);
 }
 
-function localType(tensor: ShardedTensor | undefined): TensorType | null {
-  return tensor ? { dtype: tensor.dtype, shape: tensor.localShape } : null;
+function localType(tensor: LocalTensor | undefined): TensorType | null {
+  return tensor ? { dtype: tensor.dtype, shape: tensor.shape } : null;
 }
 
 /** By factor of the operator's rule its size on shards of these shapes; null where they do not determine it. */

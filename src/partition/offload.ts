@@ -291,7 +291,7 @@ class Offloading {
     const base = `${source}@${memory ?? 'device'}`;
     let name = base;
     for (let ordinal = 1; this.tensors.has(name); ordinal++) name = `${base}#${ordinal}`;
-    this.tensors.set(name, { ...tensor, name, ...(memory ? { place: memory } : {}) });
+    this.tensors.set(name, { ...tensor, ...(memory ? { place: memory } : {}) });
     const { origin = source, layer = null, phase = 'update' as const } = near ?? {};
     this.placed.push({
       move: { kind: 'move', name: `${name}/move`, origin, layer, phase, input: source, output: name, list },

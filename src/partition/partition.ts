@@ -19,7 +19,7 @@ import type { Resharder } from '../sharding-propagation/resharding.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, SharedReshard, TensorReader } from './assignment.js';
 import { Fragment } from './fragment.js';
-import { localGradient, writtenOut } from './local-operator.js';
+import { type LocalTensor, localGradient, writtenOut } from './local-operator.js';
 import { lowerNode } from './lower-operator.js';
 import { lowerReshardOps } from './lower-reshard.js';
 import {
@@ -59,6 +59,8 @@ class Partitioning {
   private readonly constants = new Map<string, ConstantTensor>();
   private readonly constantNames = new Map<string, string>();
   private readonly weights = new Map<string, ShardedWeight>();
+  /** Names of sharded weights. */
+  private readonly weightTensors = new Set<string>();
   /** By reshard: the resharded tensor, once its first reader came; separately for the backward, where it gathers again. */
   private readonly served = new Map<SharedReshard, string>();
   private readonly servedAgain = new Map<SharedReshard, string>();
@@ -113,7 +115,7 @@ class Partitioning {
       const layout = this.assignment.inputs.get(input) ?? replicated(type.shape);
       this.declare(input, type, layout);
       if (!held.has(input)) return [{ tensor: input, input }];
-      this.weights.set(input, { tensor: input, weight: input });
+      this.keepWeight(input, { tensor: input, weight: input });
       return [];
     });
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
@@ -172,7 +174,11 @@ class Partitioning {
     });
     const made = this.adopt(lowered.fragment, node.name, names, origin);
     const { fragment } = lowered;
-    const tensorOf = (name: string) => this.tensors.get(names.get(name) ?? '');
+    const tensorOf = (inside: string): LocalTensor | undefined => {
+      const name = names.get(inside) ?? '';
+      const tensor = this.tensors.get(name);
+      return tensor && { name, dtype: tensor.dtype, shape: tensor.localShape };
+    };
     const own = { fragment, tensorOf, nodes: made };
     for (const forward of this.originals.get(node.forward ?? '') ?? []) {
       const gradient = localGradient(this.graph, node, forward, own);
@@ -195,7 +201,7 @@ class Partitioning {
 
   /** A graph output that is a weight is copied, so that every output is a node's result or an input. */
   private computed(tensor: string, origin: NodeOrigin): string {
-    if (![...this.weights.values()].some((weight) => weight.tensor === tensor)) return tensor;
+    if (!this.weightTensors.has(tensor)) return tensor;
     const fragment = new Fragment(this.assignment.mesh);
     const type = this.get(tensor);
     fragment.tensor(type, type.layout, 'in0');
@@ -276,8 +282,13 @@ class Partitioning {
     this.declare(name, type, wanted);
     const { role, source } = this.graph.weights.get(weight) ?? {};
     const value = role === 'constant' && source?.kind === 'inline' ? { constant: source.data } : {};
-    this.weights.set(key, { tensor: name, weight, ...value });
+    this.keepWeight(key, { tensor: name, weight, ...value });
     return name;
+  }
+
+  private keepWeight(key: string, weight: ShardedWeight): void {
+    this.weights.set(key, weight);
+    this.weightTensors.add(weight.tensor);
   }
 
   /** Copies a fragment in, its names replaced by those given and else prefixed. Returns the nodes' names. */
@@ -296,7 +307,7 @@ class Partitioning {
       const known = names.get(name);
       const final = known ?? this.unused(`${prefix}/${name}`);
       if (known === undefined) names.set(name, final);
-      if (!this.tensors.has(final)) this.tensors.set(final, { ...tensor, name: final });
+      if (!this.tensors.has(final)) this.tensors.set(final, tensor);
     }
     const rename = (name: string) => names.get(name) as string;
     const { origin: of, layer, phase } = origin;
@@ -341,7 +352,6 @@ class Partitioning {
     layout: Layout,
   ): void {
     this.tensors.set(name, {
-      name,
       dtype: type.dtype,
       shape: type.shape,
       layout,

@@ -230,7 +230,7 @@ class Serving {
   private declared(base: string, { first: _, ...tensor }: ShardedTensor, first: readonly SubAxis[]): string {
     let name = base;
     for (let ordinal = 1; this.tensors.has(name); ordinal++) name = `${base}#${ordinal}`;
-    this.tensors.set(name, { ...tensor, name, ...(first.length > 0 ? { first } : {}) });
+    this.tensors.set(name, { ...tensor, ...(first.length > 0 ? { first } : {}) });
     this.known.set(name, first);
     return name;
   }

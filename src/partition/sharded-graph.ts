@@ -19,7 +19,6 @@ import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { AttentionKernel, KernelKind } from './kernels.js';
 
 export interface ShardedTensor {
-  readonly name: string;
   readonly dtype: DType;
   /** Shape of the whole tensor. */
   readonly shape: readonly number[];

@@ -35,8 +35,8 @@ test('a tensor that is sent in one type and received in another is a finding', a
   const type = first?.sharded.tensors.get(sent?.tensor ?? '');
   if (!first || !pipeline || !sent || !type) throw new Error('nothing is sent');
   const layout = JSON.stringify(type.layout);
-  const other = [...first.sharded.tensors.values()].find((tensor) => JSON.stringify(tensor.layout) !== layout);
-  const sends = pipeline.sends.map((one) => (one === sent ? { ...one, tensor: other?.name ?? '' } : one));
+  const [other = ''] = [...first.sharded.tensors].find(([, tensor]) => JSON.stringify(tensor.layout) !== layout) ?? [];
+  const sends = pipeline.sends.map((one) => (one === sent ? { ...one, tensor: other } : one));
   const wrong = { ...first, sharded: { ...first.sharded, pipeline: { ...pipeline, sends } } };
   const findings = checkStages([wrong, ...others]);
   t.true(findings.some(({ node, problem }) => node === sent.name && /received differently/.test(problem)));

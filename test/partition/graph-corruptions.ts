@@ -135,7 +135,7 @@ function* ofCollective(
     'a collective applied to its own result',
     {
       ...after,
-      tensors: new Map(graph.tensors).set(again, { ...output, name: again }),
+      tensors: new Map(graph.tensors).set(again, output),
       nodes: after.nodes.toSpliced(index + 1, 0, { ...node, input: node.output, output: again }),
     },
   ];

@@ -129,7 +129,9 @@ function assemble(shards: readonly Values[], tensor: ShardedTensor, mesh: Mesh, 
       const value = shards[rank]?.data[index] ?? Number.NaN;
       const known = world.get(position);
       if (known !== undefined && !Object.is(known, value) && Math.abs(known - value) > 1e-4 * (1 + Math.abs(known)))
-        throw new Error(`replicas of ${tensor.name} differ: ${known} and ${value}`);
+        throw new Error(
+          `replicas of a tensor in layout ${JSON.stringify(tensor.layout)} differ: ${known} and ${value}`,
+        );
       world.set(position, value);
     });
   }
