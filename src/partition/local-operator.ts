@@ -37,11 +37,14 @@ export function localGradient(
 ): LocalGradient | null {
   const { differentiated } = block;
   if (!differentiated) return null;
-  const read = forward.inputs.filter((input) => input !== null);
-  const own = new Set([...read, ...forward.outputs]);
-  const [resultGradient, ...others] = block.inputs.filter((input) => !own.has(input));
+  const operandNames = forward.inputs.filter((input) => input !== null);
+  const own = new Set([...operandNames, ...forward.outputs]);
+  const read = block.inputs.filter((input) => !own.has(input));
+  // A loss has a constant for its gradient; other constants are the operator's own.
+  const varying = read.filter((input) => graph.weights.get(input ?? '')?.role !== 'constant');
+  const [resultGradient, ...others] = varying.length > 0 ? varying : read;
   if (!isAlone(fragment) || !resultGradient || others.length > 0) return null;
-  if (new Set(read).size < read.length || !isOfFirst(graph, forward, resultGradient)) return null;
+  if (new Set(operandNames).size < operandNames.length || !isOfFirst(graph, forward, resultGradient)) return null;
   const at = (names: Fragment['inputs'], index: number) => tensorOf(names[index] ?? '');
   const operandAt = (tensor: string | null) => at(fragment.inputs, tensor === null ? -1 : block.inputs.indexOf(tensor));
   const operator = operatorOf(graph, forward);

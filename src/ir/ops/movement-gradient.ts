@@ -6,7 +6,7 @@ import type { DType } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import { madeOnce } from '../remembered.js';
 import { constant } from './constants.js';
-import { cuts, padding, permutation, splitSizes } from './movement-shapes.js';
+import { cuts, padding, padsOn, permutation, splitSizes } from './movement-shapes.js';
 import { axisOf, neededIntegers, numberOf, operand, result, text } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
@@ -80,7 +80,7 @@ function amongParts(
 ): string {
   const { sizes, axis, part, count } = at;
   const single = write.add('Unsqueeze', [name], { axes: [axis] });
-  const padded = write.add('Pad', [single], { pads: [part, count - 1 - part], axes: [axis] });
+  const padded = write.add('Pad', [single], { pads: padsOn(sizes.length + 1, axis, part, count - 1 - part) });
   const shape = sizes.map((size, other) => (other === axis ? size * count : size));
   return write.add('Reshape', [padded], { shape });
 }
@@ -227,8 +227,9 @@ function pushedBack(write: OperatorGradient, name: string, dtype: DType, at: Pus
     parts.push(places.length === length ? name : write.add('Slice', [name], attributes));
     for (const [element, list] of used.entries()) list.push(element + shift);
   } else if (places.every((element, place) => element === place + (places[0] ?? 0))) {
-    const first = places[0] ?? 0;
-    return write.add('Pad', [name], { pads: [first, length - first - places.length], axes: [axis] });
+    const [first = 0] = places;
+    const { length: rank } = operand(write.operator, 0).shape;
+    return write.add('Pad', [name], { pads: padsOn(rank, axis, first, length - first - places.length) });
   }
   const rest = hits.map((list, element) => list.filter((place) => !used[element]?.includes(place)));
   const layers = Math.max(0, ...rest.map((list, element) => (piled.includes(element) ? 0 : list.length)));

@@ -15,6 +15,14 @@ export function permutation(operator: Operator): readonly number[] {
   return order;
 }
 
+/**
+ * The pads of all dimensions where one has borders. Pads of named axes are not written: ONNX Runtime's transpose optimizer reads
+ * them as those of all dimensions.
+ */
+export function padsOn(rank: number, axis: number, before: number, after: number): readonly number[] {
+  return Array.from({ length: 2 * rank }, (_, at) => (at === axis ? before : at === rank + axis ? after : 0));
+}
+
 /** The range that Slice takes of one of its axes. */
 export interface SlicedAxis {
   readonly axis: number;

@@ -4,6 +4,7 @@
  */
 import { elementCount } from '../graph.js';
 import { constant, numbersOf } from './constants.js';
+import { padsOn } from './movement-shapes.js';
 import { numberOf, operand, result, tensor } from './operands.js';
 import type { GradientTable, OperatorGradient } from './operator-gradient.js';
 import { type Transform, transform } from './signal-shapes.js';
@@ -39,7 +40,7 @@ function transformGradient(write: OperatorGradient): void {
   if (length > own) {
     made = write.add('Slice', [made], { starts: [0], ends: [own], axes: [axis], steps: [1] });
   } else if (length < own) {
-    made = write.add('Pad', [made], { pads: [0, own - length], axes: [axis] });
+    made = write.add('Pad', [made], { pads: padsOn(shape.length, axis, 0, own - length) });
   }
   if (shape[last] === 1) {
     made = write.add('Slice', [made], { starts: [0], ends: [1], axes: [last], steps: [1] });

@@ -111,6 +111,20 @@ const CASES: readonly Case[] = [
     call: /repeat_interleave\(2, -3\)/,
   },
   {
+    name: 'a mask chosen by the least number, and one added',
+    form: {
+      inputs: { q: [2, 4, 6, 8], k: [2, 4, 6, 8], v: [2, 4, 6, 8], near: ['bool', 1, 1, 6, 6], m: [2, 1, 1, 6] },
+      lines: `
+        kt = Transpose(k) {"perm": [0, 1, 3, 2]}
+        s = MatMul(q, kt)
+        t = Where(near, s, -3.4028234663852886e38)
+        u = Add(t, m)
+        p = Softmax(u) {"axis": 3}
+        y = MatMul(p, v)`,
+    },
+    call: /torch\.where/,
+  },
+  {
     name: 'causal, in a window',
     form: causal(`${LATER}
       e = Trilu(one, -3i) {"upper": 0}

@@ -83,7 +83,8 @@ function masksOf(node: TorchNode): readonly (string | null)[] {
     }
     if (kinds.length === 1 && fill === Number.NEGATIVE_INFINITY) return kind === 'show' ? own : `~${own}`;
     if (fill > HIDDEN) return null;
-    const score = Number.isFinite(fill) && dtype !== 'float32' ? least : number(fill, 'float32');
+    // The shortest digits of the least number are those of a number below it.
+    const score = Number.isFinite(fill) && dtype !== 'float32' ? least : number(Math.fround(fill));
     const choice = `torch.where(${own}, ${kind === 'show' ? `0.0, ${score}` : `${score}, 0.0`})`;
     return score === null ? null : dtype === 'float32' ? choice : `${choice}.to(${dtypeText(dtype)})`;
   });
