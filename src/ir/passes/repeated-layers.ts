@@ -2,7 +2,8 @@
  * @file Repeated layers of a model whose file does not name them: runs of operators that come again, in the order of the graph,
  * each time with matrices of their own. JAX and Paddle write no module paths, and optimisers of files lose them.
  */
-import type { Graph } from '../graph.js';
+import { byteLength } from '../dtype.js';
+import { elementCount, type Graph } from '../graph.js';
 import { structureOf, typeKey } from '../structure-key.js';
 
 /** A run of operators that comes `count` times, from the operator at `start` on. */
@@ -104,8 +105,8 @@ function ownMatrices(readers: readonly (readonly [number, number])[], start: num
   return readers.filter(([first, last]) => first >= start && last < start + period).length;
 }
 
-/** By place: how many computed tensors are made before it and read at it or later. */
-function crossings({ nodes }: Graph): readonly number[] {
+/** By place: the bytes of computed tensors that are made before it and read at it or later. */
+function crossings({ nodes, tensors }: Graph): readonly number[] {
   const made = new Map<string, number>();
   const read = new Map<string, number>();
   for (const [place, { inputs, outputs }] of nodes.entries()) {
@@ -115,8 +116,10 @@ function crossings({ nodes }: Graph): readonly number[] {
   const changes = Array.from({ length: nodes.length + 1 }, () => 0);
   for (const [name, place] of made) {
     const last = read.get(name) ?? place;
-    changes[place + 1] = (changes[place + 1] ?? 0) + 1;
-    changes[last + 1] = (changes[last + 1] ?? 0) - 1;
+    const type = tensors.get(name);
+    const bytes = type ? byteLength(type.dtype, elementCount(type.shape)) : 0;
+    changes[place + 1] = (changes[place + 1] ?? 0) + bytes;
+    changes[last + 1] = (changes[last + 1] ?? 0) - bytes;
   }
   let open = 0;
   return changes.map((change) => (open += change));
