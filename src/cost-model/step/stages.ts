@@ -48,10 +48,10 @@ export function chunkLayers(model: ModelWork, configuration: StepConfiguration):
 export interface LayerCut {
   /** By chunk and class. */
   readonly counts: readonly (readonly number[])[];
+  /** By stage and class: those of its chunks. */
+  readonly ofStages: readonly (readonly number[])[];
   /** By stage. */
   readonly totals: readonly number[];
-  /** The stages where no layer stores its activations while others recompute. */
-  readonly unmixed: readonly StageLayers[];
 }
 
 /** @throws Error where `stageLayers` are not those of the model */
@@ -79,15 +79,7 @@ function made(model: ModelWork, configuration: StepConfiguration): LayerCut {
     for (const [index, count] of (counts[chunk] as readonly number[]).entries())
       sums[index] = (sums[index] as number) + count;
   }
-  const none = model.layers.map(() => 0);
-  const lastStage = stageOfLast(configuration);
-  const unmixed = ofStages.map(
-    (recomputed, stage): StageLayers => ({
-      ...{ stage, stored: none, recomputed },
-      ...{ first: stage === 0, last: stage === lastStage },
-    }),
-  );
-  return { counts, totals, unmixed };
+  return { counts, ofStages, totals };
 }
 
 /**
@@ -100,29 +92,20 @@ export function stageLayers(
   configuration: StepConfiguration,
   cut: LayerCut = cutOf(model, configuration),
 ): readonly StageLayers[] {
-  const { totals, unmixed } = cut;
+  const { ofStages, totals } = cut;
   const { recomputedLayers } = configuration;
-  if (!recomputedLayers) return unmixed;
-  return unmixed.map(({ stage, recomputed: counts, first, last }) => {
+  const none = model.layers.map(() => 0);
+  const lastStage = stageOfLast(configuration);
+  return ofStages.map((counts, stage) => {
+    const ends = { stage, first: stage === 0, last: stage === lastStage };
+    if (!recomputedLayers) return { stored: none, recomputed: counts, ...ends };
     const share = shareOf(recomputedLayers, stage, totals);
     return {
-      stage,
       stored: counts.map((count) => count * (1 - share)),
       recomputed: counts.map((count) => count * share),
-      first,
-      last,
+      ...ends,
     };
   });
-}
-
-/** Whether two stages, or chunks, have as many layers of each class, and the same ends of the model. */
-export function alike(a: StageLayers, b: StageLayers): boolean {
-  return (
-    a.first === b.first &&
-    a.last === b.last &&
-    a.stored.every((count, index) => count === b.stored[index]) &&
-    a.recomputed.every((count, index) => count === b.recomputed[index])
-  );
 }
 
 /** Classes of the model's layers, in its order. */

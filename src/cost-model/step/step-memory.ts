@@ -5,7 +5,7 @@
 import { DEVICE_OVERHEAD, fixedBytesAmong } from '../hardware.js';
 import type { StepConfiguration } from './configuration.js';
 import { type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
-import { alike, type LayerCut, type StageLayers, stageLayers } from './stages.js';
+import { type LayerCut, type StageLayers, stageLayers } from './stages.js';
 import { microBatches } from './step-price.js';
 import type { ModelWork } from './work.js';
 
@@ -40,23 +40,6 @@ export function stageMemory(
   cut?: LayerCut,
 ): readonly StageMemory[] {
   return stageLayers(model, configuration, cut).map((layers) => memoryOfStage(layers, parts, configuration));
-}
-
-/**
- * The record of the stage that holds most, the first where several do. Of stages that are alike only the first is looked at: the
- * later ones have as many micro-batches in flight or fewer.
- */
-export function fullestStage(model: ModelWork, configuration: StepConfiguration, parts: PartsBytes): StageMemory {
-  let before: StageLayers | undefined;
-  let fullest: StageMemory | undefined;
-  for (const layers of stageLayers(model, configuration)) {
-    if (!before || !alike(layers, before)) {
-      const memory = memoryOfStage(layers, parts, configuration);
-      if (!fullest || memory.total > fullest.total) fullest = memory;
-    }
-    before = layers;
-  }
-  return fullest as StageMemory;
 }
 
 /** Peak bytes of tensors, without context, communication library and fragmentation. */

@@ -2,6 +2,7 @@
  * @file Seconds of a training step: a micro-batch's work per stage by kernel, through the pipeline's schedule (`src/schedule`),
  * then gradients and the optimizer.
  */
+import { madeOnce } from '../../ir/remembered.js';
 import { pipelineSeconds, type StageSeconds, type StageTravel } from '../../schedule/closed-form.js';
 import { checkRequest, makeSchedule } from '../../schedule/make-schedule.js';
 import { partAt } from '../../schedule/parts.js';
@@ -17,11 +18,10 @@ import type { Cluster } from '../cluster.js';
 import { outsideSeconds, passesBeside } from '../phase.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import type { TransferPrice } from './offload.js';
-import { type PartPrices, priceParts } from './part-price.js';
-import type { PhaseTime } from './phase-time.js';
-import { type StageTime, timesOf } from './stage-times.js';
-import { chunkLayers, stageLayers } from './stages.js';
+import type { RankParameters } from './data-price.js';
+import { type PartPrice, type PartPrices, priceParts } from './part-price.js';
+import { NOTHING, type PhaseTime, plus } from './phase-time.js';
+import { chunkLayers, type StageLayers, stageClusters, stageLayers } from './stages.js';
 import type { ModelWork } from './work.js';
 
 /** Where the seconds of a step go, on the slowest stage. */
@@ -79,6 +79,7 @@ export function priceStep(
  * ranks configurations and that is printed. Some 0.3 µs for each micro-batch, chunk and stage more. A schedule of more than
  * `MOST_ACTIONS`, or without an order for these numbers, keeps its closed form; `priceLevel` states which it is.
  * @param parts as `priceStep`
+ * @param scheduleOf makes the schedule, where the caller keeps those it has made
  * @throws Error where `configuration.stageLayers` are not those of the model
  */
 export function priceStepExactly(
@@ -87,54 +88,21 @@ export function priceStepExactly(
   cluster: Cluster,
   constants: StepConstants,
   parts: (cluster: Cluster) => PartPrices = (own) => priceParts(model, configuration, own, constants),
+  scheduleOf: (request: ScheduleRequest) => Schedule = makeSchedule,
 ): StepPrice {
-  if (!canBeSimulated(configuration)) return priceStep(model, configuration, cluster, constants, parts);
-  const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
-  const length = simulation(model, configuration, cluster, parts, makeSchedule);
-  return { ...assemble(stages, length, configuration, cluster, constants), priceLevel: 'simulated' };
-}
-
-/**
- * The seconds of that price alone, for half of the work: where they go takes a second simulation, without travel.
- * @param scheduleOf makes the schedule, where the caller keeps those it has made
- */
-export function exactSeconds(
-  model: ModelWork,
-  configuration: StepConfiguration,
-  cluster: Cluster,
-  constants: StepConstants,
-  parts: (cluster: Cluster) => PartPrices,
-  scheduleOf: (request: ScheduleRequest) => Schedule,
-): Pick<StepPrice, 'stepSeconds' | 'priceLevel'> {
-  if (!canBeSimulated(configuration)) return priceStep(model, configuration, cluster, constants, parts);
-  const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
-  const length = simulation(model, configuration, cluster, parts, scheduleOf);
-  const { stepSeconds } = stretched(stages, length, configuration, cluster, constants);
-  return { stepSeconds, priceLevel: 'simulated' };
-}
-
-/** Whether the price is that of every action; without a pipeline the closed form is exact. */
-function canBeSimulated(configuration: StepConfiguration): boolean {
-  return configuration.degrees.pp > 1 && actionsOf(configuration) <= MOST_ACTIONS && hasSchedule(configuration);
-}
-
-/** Seconds of a pipeline by simulating its schedule. */
-function simulation(
-  model: ModelWork,
-  configuration: StepConfiguration,
-  cluster: Cluster,
-  parts: (cluster: Cluster) => PartPrices,
-  scheduleOf: (request: ScheduleRequest) => Schedule,
-): (travel: StageTravel) => number {
   const { pp } = configuration.degrees;
+  if (pp === 1 || actionsOf(configuration) > MOST_ACTIONS || !hasSchedule(configuration))
+    return priceStep(model, configuration, cluster, constants, parts);
+  const stages = timesOf(stageLayers(model, configuration), configuration, cluster, parts);
   const chunks = timesOf(chunkLayers(model, configuration), configuration, cluster, parts);
   const schedule = scheduleOf(scheduleRequest(configuration));
-  return ({ seconds, blocks }) =>
+  const length = ({ seconds, blocks }: StageTravel) =>
     simulate(schedule, {
       compute: (stage, chunk, phase) => phaseSeconds(chunks[partAt(schedule.kind, stage, chunk, pp)], phase),
       transfer: () => seconds,
       sendingBlocks: blocks,
     }).makespan;
+  return { ...assemble(stages, length, configuration, cluster, constants), priceLevel: 'simulated' };
 }
 
 /** Whether the schedule has an order for these numbers of stages and micro-batches. */
@@ -188,37 +156,23 @@ export function phaseSeconds(stage: StageSeconds | undefined, phase: ActionPhase
   return phase === 'weight-gradient' ? weightGradient : backward - weightGradient;
 }
 
-/** The seconds of a step, and what they are the sum of. */
-interface StretchedStep {
-  readonly stepSeconds: number;
-  readonly slowest: StageTime;
-  readonly sendSeconds: number;
-  /** Of all micro-batches on the slowest stage, and through the pipeline. */
-  readonly busy: number;
-  readonly pipeline: number;
-  /** Once per step, on the stage that is done last. */
-  readonly data: TransferPrice;
-  readonly optimizer: number;
-  readonly out: TransferPrice;
-  readonly other: number;
-}
-
-function stretched(
+function assemble(
   stages: readonly StageTime[],
   length: (travel: StageTravel) => number,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
-): StretchedStep {
+): Omit<StepPrice, 'priceLevel'> {
   const { degrees, virtualStages } = configuration;
   const { tp, pp, dp, sp } = degrees;
   const m = microBatches(configuration);
   const secondsAt = ({ forward, backward }: StageTime) => forward + backward;
   const slowest = stages.reduce((best, stage) => (secondsAt(stage) > secondsAt(best) ? stage : best));
 
-  const { blocks } = slowest.prices.send;
+  const { blocks, bytes: sent } = slowest.prices.send;
   const sendSeconds = pp === 1 ? 0 : Math.max(...stages.map(({ prices }) => prices.send.seconds));
   const busy = m * secondsAt(slowest);
+  const still = pp === 1 ? busy : length({ seconds: 0, blocks });
   const pipeline = pp === 1 ? busy : length({ seconds: sendSeconds, blocks });
 
   // Reductions hide under the stage's own layers; the stage that is done last counts.
@@ -237,29 +191,13 @@ function stretched(
   const after = ({ data, optimizer, out }: (typeof once)[number]) => data.exposed + optimizer + out.exposed;
   const { data, optimizer, out } = once.reduce((worst, one) => (after(one) > after(worst) ? one : worst));
 
+  const { time } = slowest;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
   const trains = !configuration.inference && !configuration.bundledRuntime;
   const before = pipeline + data.exposed + optimizer + out.exposed;
   const other = outsideSeconds(before, { trains, nodes }, constants);
-  return { stepSeconds: before + other, slowest, sendSeconds, busy, pipeline, data, optimizer, out, other };
-}
-
-/** The seconds of a step with where they go. */
-function assemble(
-  stages: readonly StageTime[],
-  length: (travel: StageTravel) => number,
-  configuration: StepConfiguration,
-  cluster: Cluster,
-  constants: StepConstants,
-): Omit<StepPrice, 'priceLevel'> {
-  const step = stretched(stages, length, configuration, cluster, constants);
-  const { slowest, sendSeconds, busy, pipeline, data, optimizer, out, other } = step;
-  const m = microBatches(configuration);
-  const { time } = slowest;
-  const { blocks, bytes: sent } = slowest.prices.send;
-  const still = configuration.degrees.pp === 1 ? busy : length({ seconds: 0, blocks });
   return {
-    stepSeconds: step.stepSeconds,
+    stepSeconds: before + other,
     stageSeconds: stages.map(({ forward, backward, weightGradient }) => ({ forward, backward, weightGradient })),
     sendSeconds,
     parts: {
@@ -299,4 +237,79 @@ function sendsOf({ degrees: { pp }, virtualStages, schedule, inference }: StepCo
   // In a V each stage of two has the model's first or last chunk, or both chunks of its turn.
   if (schedule === 'zbv' && pp === 2) return virtualStages;
   return pp === 2 ? 2 * virtualStages - 1 : 2 * virtualStages;
+}
+
+/** One micro-batch on one stage, or a chunk of it. */
+interface StageTime extends StageSeconds {
+  readonly prices: PartPrices;
+  readonly time: PhaseTime;
+  /** Seconds of the layers alone. */
+  readonly layers: { readonly forward: number; readonly backward: number };
+  readonly parameters: RankParameters;
+  /** Bytes that each micro-batch moves to the host, and back. */
+  readonly hostSaved: number;
+}
+
+/** Consecutive stages that are alike share one record. */
+function timesOf(
+  stages: readonly StageLayers[],
+  configuration: StepConfiguration,
+  cluster: Cluster,
+  parts: (cluster: Cluster) => PartPrices,
+): readonly StageTime[] {
+  const pricesOn = new Map<Cluster, PartPrices>();
+  const clusters = stageClusters(cluster, configuration);
+  const times: StageTime[] = [];
+  for (const [index, layers] of stages.entries()) {
+    const own = clusters[layers.stage] ?? cluster;
+    const prices = madeOnce(pricesOn, own, () => parts(own));
+    const before = stages[index - 1];
+    const last = times.at(-1);
+    times.push(last && before && last.prices === prices && alike(layers, before) ? last : stageTime(layers, prices));
+  }
+  return times;
+}
+
+function alike(a: StageLayers, b: StageLayers): boolean {
+  return (
+    a.first === b.first &&
+    a.last === b.last &&
+    a.stored.every((count, index) => count === b.stored[index]) &&
+    a.recomputed.every((count, index) => count === b.recomputed[index])
+  );
+}
+
+function stageTime({ stored, recomputed, first, last }: StageLayers, prices: PartPrices): StageTime {
+  let time = NOTHING;
+  let forward = 0;
+  let backward = 0;
+  let dense = 0;
+  let experts = 0;
+  let hostSaved = 0;
+  const add = (part: PartPrice, count: number) => {
+    if (count === 0) return;
+    time = plus(plus(time, part.forward, count), part.backward, count);
+    forward += count * part.forwardSeconds;
+    backward += count * part.backwardSeconds;
+    dense += count * part.parameters.dense;
+    experts += count * part.parameters.experts;
+    hostSaved += count * part.bytes.hostSaved;
+  };
+  for (const [index, layer] of prices.layers.entries()) {
+    add(layer.stored, stored[index] ?? 0);
+    add(layer.recomputed, recomputed[index] ?? 0);
+  }
+  const layers = { forward, backward };
+  if (first) add(prices.first, 1);
+  if (last) add(prices.last, 1);
+  return {
+    prices,
+    time,
+    forward,
+    backward,
+    weightGradient: time.weightGradient,
+    layers,
+    parameters: { dense, experts },
+    hostSaved,
+  };
 }

@@ -10,8 +10,8 @@ import type { PartPhases, PartPrices } from '../../cost-model/step/part-price.js
 import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { elapsedSeconds } from '../../cost-model/step/phase-time.js';
 import { stageClusters, stageOfLast } from '../../cost-model/step/stages.js';
-import { fullestStage, stageMemory } from '../../cost-model/step/step-memory.js';
-import { exactSeconds, leastSimulated, priceStep, type StepPrice } from '../../cost-model/step/step-price.js';
+import { stageMemory } from '../../cost-model/step/step-memory.js';
+import { leastSimulated, priceStep, priceStepExactly, type StepPrice } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { madeOnce, remembered } from '../../ir/remembered.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
@@ -55,14 +55,7 @@ export function pricingOf(
     const same = configuration.zero === zero ? configuration : { ...configuration, zero: zero as 0 | 3 };
     return cluster.kinds ? stageClusters(cluster, same).map((own) => phasesOf(same, own)) : [phasesOf(same, cluster)];
   };
-  /** The last configuration asked about: those that differ in their schedule alone are asked about one after another. */
-  let latest: { readonly of: StepConfiguration; readonly shares: SharedWork } | undefined;
   const shares = (configuration: StepConfiguration): SharedWork => {
-    if (!latest || !arePlacedAlike(configuration, latest.of))
-      latest = { of: configuration, shares: sharesIn(configuration) };
-    return latest.shares;
-  };
-  const sharesIn = (configuration: StepConfiguration): SharedWork => {
     const { degrees, meshOrder } = configuration;
     const stages = phasesOn(configuration);
     const ofFirst = madeOnce(shared, stages[0] as PartPhases, () => new Map<string, SharedWork>());
@@ -80,7 +73,7 @@ export function pricingOf(
     exactly: (configuration) => {
       const prices = (own: Cluster) => parts.prices(configuration, own);
       const work = workOf(configuration);
-      const { stepSeconds, priceLevel } = exactSeconds(
+      const { stepSeconds, priceLevel } = priceStepExactly(
         work,
         configuration,
         cluster,
@@ -104,12 +97,10 @@ export function pricingOf(
       return cutLayers(workOf(configuration), configuration, stages, request);
     },
     bytes: (configuration) => {
-      const work = workOf(configuration);
-      const held = parts.bytes(configuration);
-      const { stage, total: bytes } = fullestStage(work, configuration, held);
-      if ((configuration.offload ?? 'none') === 'none') return { stage, bytes };
-      const host = hostMemory(stageMemory(work, configuration, held), configuration, cluster);
-      return { stage, bytes, ...(host ? { host } : {}) };
+      const stages = stageMemory(workOf(configuration), configuration, parts.bytes(configuration));
+      const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
+      const host = hostMemory(stages, configuration, cluster);
+      return { stage: fullest.stage, bytes: fullest.total, ...(host ? { host } : {}) };
     },
     fitted: (configuration, most) =>
       fewestRecomputed(workOf(configuration), configuration, most, parts.bytes(configuration)),
@@ -118,16 +109,6 @@ export function pricingOf(
       offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },
   };
-}
-
-/** Whether a micro-batch's work is at the same places, so that stages share it alike. */
-function arePlacedAlike(a: StepConfiguration, b: StepConfiguration): boolean {
-  return (
-    a.degrees === b.degrees &&
-    a.microBatch === b.microBatch &&
-    a.meshOrder === b.meshOrder &&
-    a.tpSequence === b.tpSequence
-  );
 }
 
 /** Whether some layers may recompute while others store activations: with activations on the host, all layers do or none. */
