@@ -6,7 +6,6 @@
 import { type Graph, isOnceAStep, type Node } from '../ir/graph.js';
 import { appendTo, groupBy } from '../ir/group-by.js';
 import { makersOf } from '../ir/makers-and-readers.js';
-import { madeOnce } from '../ir/remembered.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Resharder } from '../sharding-propagation/resharding.js';
@@ -53,59 +52,23 @@ export function lowerStages(
   resharder: Resharder,
   layout: PipelineLayout,
 ): readonly LoweredStage[] {
-  return new StageLowering(graph, assignment, resharder, layout).all();
-}
-
-/** The same, for a caller that may only need the first stage. */
-export class StageLowering {
-  private readonly cut: CutGraph;
-  /** By tensor: the layout in which it is sent. */
-  private readonly layouts = new Map<string, Layout>();
-  /** By stage. */
-  private readonly reshards: readonly (readonly SharedReshard[])[];
-  private readonly lowered = new Map<number, Unconnected>();
-
-  constructor(
-    private readonly graph: Graph,
-    private readonly assignment: Assignment,
-    private readonly resharder: Resharder,
-    private readonly layout: PipelineLayout,
-  ) {
-    this.cut = cutStages(graph, layout.placeOf, layout.stages);
-    const stagesOf = new Map<string, number[]>();
-    for (const [index, stage] of this.cut.stages.entries())
-      for (const { name } of stage.graph.nodes) appendTo(stagesOf, name, index);
-    const reshardsOf = groupBy(assignment.sharedReshards, ({ tensor }) => tensor);
-    for (const transfer of this.cut.transfers) {
-      const { tensor } = transfer;
-      if (!this.layouts.has(tensor))
-        this.layouts.set(tensor, sentAs(transfer, assignment, reshardsOf.get(tensor) ?? [], stagesOf));
-    }
-    this.reshards = reshardsOfStages(assignment, this.cut, stagesOf);
-  }
-
-  all(): readonly LoweredStage[] {
-    const stages = this.cut.stages.map((_, index) => this.stage(index));
-    return connected(stages, this.cut.transfers, this.graph);
-  }
-
-  /** The first stage, as in `all` but for the lists that make what it receives, which the other stages decide. */
-  first(): LoweredStage {
-    const [first] = connected([this.stage(0)], this.cut.transfers, this.graph);
-    return first as LoweredStage;
-  }
-
-  private stage(index: number): Unconnected {
-    return madeOnce(this.lowered, index, () => {
-      const { assignment, cut, graph, layout } = this;
-      const stage = cut.stages[index] as StageGraph;
-      const sharedReshards = this.reshards[index] ?? [];
-      const own = ofStage(stage, index, { ...assignment, sharedReshards }, cut, this.layouts);
-      const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
-      const sharded = partition(stage.graph, { ...own, mesh }, this.resharder, graph);
-      return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
-    });
-  }
+  const cut = cutStages(graph, layout.placeOf, layout.stages);
+  const stagesOf = new Map<string, number[]>();
+  for (const [index, stage] of cut.stages.entries())
+    for (const { name } of stage.graph.nodes) appendTo(stagesOf, name, index);
+  const reshardsOf = groupBy(assignment.sharedReshards, ({ tensor }) => tensor);
+  const layouts = new Map<string, Layout>();
+  for (const transfer of cut.transfers)
+    if (!layouts.has(transfer.tensor))
+      layouts.set(transfer.tensor, sentAs(transfer, assignment, reshardsOf.get(transfer.tensor) ?? [], stagesOf));
+  const reshards = reshardsOfStages(assignment, cut, stagesOf);
+  const stages = cut.stages.map((stage, index): Unconnected => {
+    const own = ofStage(stage, index, { ...assignment, sharedReshards: reshards[index] ?? [] }, cut, layouts);
+    const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
+    const sharded = partition(stage.graph, { ...own, mesh }, resharder, graph);
+    return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
+  });
+  return connected(stages, cut.transfers, graph);
 }
 
 /**
@@ -212,10 +175,7 @@ function pipelineOf(
   return { stages, chunks: count, parts, chunkOf, splitsBackward };
 }
 
-/**
- * The sharded graphs with their transfers beside the inputs and outputs of the user.
- * @param stages all, or the first ones
- */
+/** The sharded graphs with their transfers beside the inputs and outputs of the user. */
 function connected(
   stages: readonly Unconnected[],
   transfers: readonly CutTransfer[],
@@ -226,8 +186,7 @@ function connected(
   const listsOf = stages.map(makingLists);
   const ends = transfers.map((transfer, order) => {
     const tensor = locals[transfer.from]?.get(transfer.tensor) ?? transfer.tensor;
-    const listOf = listsOf[transfer.from];
-    const list = listOf && transfer.when === 'micro' ? listOf(tensor) : transfer.when;
+    const list = transfer.when === 'micro' ? listsOf[transfer.from]?.(tensor) : transfer.when;
     if (list === undefined)
       throw new Error(`${tensor} is sent in every micro-batch, and no list of the stage makes it`);
     return { ...transfer, local: tensor, list, order };

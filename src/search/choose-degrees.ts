@@ -13,7 +13,7 @@ import { type Graph, isBackward, runsPerStep } from '../ir/graph.js';
 import { operatorOf } from '../ir/operator-of.js';
 import { operatorEntry } from '../ir/ops/index.js';
 import type { Liveness } from '../partition/liveness.js';
-import { type LoweredStage, StageLowering } from '../partition/lower-stages.js';
+import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import type { OffloadPlaces } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
 import { prepared } from '../partition/prepared.js';
@@ -120,22 +120,11 @@ export async function chooseDegrees(
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
     const staged = pipeline ? sentByPrice(solved, pipeline, cluster) : solved;
-    const lowering = pipeline ? stagesOf(staged, pipeline) : null;
+    const whole = pipeline ? stagesOf(staged, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
     const server = isServed(request) ? usedDataAxes(solved.assignment.mesh) : [];
     const { interleave } = request;
-    const asRun = (own: readonly LoweredStage[]) =>
-      prepared(own, { buckets: bucketLimit(request), interleave, server, places });
+    const stages = prepared(whole, { buckets: bucketLimit(request), interleave, server, places });
     const schedule = pipeline?.schedule ?? null;
-    const maySave = trains && !solved.assignment.gathersAgain;
-    // Most micro-batches are in flight on the first stage: where that is too large the others need not be lowered.
-    if (maySave && lowering && limit !== undefined && isAlone(cluster, request)) {
-      const [first] = stagesMemory(asRun([lowering.first()]), schedule, cluster);
-      if (first && first.peakBytes > limit) {
-        waiting.push({ solved: gatheringAgain(solved), tries, asked });
-        continue;
-      }
-    }
-    const stages = asRun(lowering ? lowering.all() : [{ graph, sharded: lowered(graph, cluster, solved) }]);
     const memory = stagesMemory(stages, schedule, cluster);
     const need = Math.max(...memory.map(({ peakBytes }) => peakBytes));
     if (limit === undefined || need <= limit) {
@@ -143,7 +132,7 @@ export async function chooseDegrees(
       ranked.push({ solved: staged, lowered: stages, memory, prediction, savesMemory: tries > 0 });
       continue;
     }
-    if (maySave) {
+    if (trains && !solved.assignment.gathersAgain) {
       waiting.push({ solved: gatheringAgain(solved), tries, asked });
       continue;
     }
@@ -247,14 +236,12 @@ function sentByPrice(solved: SolvedDegrees, { graph, layout }: PipelinedGraph, c
   return { ...solved, assignment: withSentLayouts(graph, assignment, resharder, layout, cluster) };
 }
 
-/** The graph, to be lowered stage by stage. */
-function stagesOf({ assignment, resharder }: SolvedDegrees, { graph, layout }: PipelinedGraph): StageLowering {
-  return new StageLowering(graph, assignment, resharder, layout);
-}
-
-/** Whether a stage's memory follows from its own graph: the order of a stage's instructions depends on the others. */
-function isAlone({ local }: Cluster, request: PlanRequest): boolean {
-  return !local && !isServed(request) && Object.keys(bucketLimit(request)).length === 0;
+/** The graph lowered stage by stage. */
+function stagesOf(
+  { assignment, resharder }: SolvedDegrees,
+  { graph, layout }: PipelinedGraph,
+): readonly LoweredStage[] {
+  return lowerStages(graph, assignment, resharder, layout);
 }
 
 /** Work of the unsharded graph. */

@@ -17,8 +17,8 @@ export interface AttentionForm extends Written {
   readonly precision?: number;
 }
 
-const qkv = { q: [2, 4, 5, 8], k: [2, 4, 7, 8], v: [2, 4, 7, 8] };
-const grouped = { q: [2, 4, 5, 8], k: [2, 2, 7, 8], v: [2, 2, 7, 8] };
+export const qkv = { q: [2, 4, 5, 8], k: [2, 4, 7, 8], v: [2, 4, 7, 8] };
+export const grouped = { q: [2, 4, 5, 8], k: [2, 2, 7, 8], v: [2, 2, 7, 8] };
 const quarter = { scale: 0.25 };
 
 export const ATTENTION_FORMS: Readonly<Record<string, AttentionForm>> = {

@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { ConstantTensor } from '../../../src/ir/graph.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
-import { ATTENTION_FORMS } from './attention-forms.js';
+import { ATTENTION_FORMS, grouped, qkv } from './attention-forms.js';
 import { attention, broadcastTo, matrices } from './formulas.js';
 import { blocksOf, runBlock, type Written } from './written.js';
 
@@ -63,8 +63,6 @@ function matricesInOrder(tensor: ConstantTensor, perm: readonly number[] | undef
   );
 }
 
-const qkv = { q: [2, 4, 5, 8], k: [2, 4, 7, 8], v: [2, 4, 7, 8] };
-const grouped = { q: [2, 4, 5, 8], k: [2, 2, 7, 8], v: [2, 2, 7, 8] };
 const plain = `
   kt = Transpose(k) {"perm": [0, 1, 3, 2]}
   s = MatMul(q, kt)

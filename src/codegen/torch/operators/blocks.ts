@@ -66,7 +66,7 @@ function attention(node: TorchNode): string | null {
   return `F.scaled_dot_product_attention(${given.join(', ')})`;
 }
 
-/** A hidden key's score, above which it would have a share of a row without other keys that depends on its own score. */
+/** A fill above this is not absorbed: added to scores, it would leave a row without keys shares by its scores, not equal ones. */
 const HIDDEN = -1e30;
 
 /** Texts of the masks: a boolean where one hides with −∞, else what is added to scores; null for a mask that is neither. */
