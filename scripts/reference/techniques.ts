@@ -255,7 +255,7 @@ export const TECHNIQUES: Readonly<Record<string, readonly Technique[]>> = {
     {
       does: 'Packed samples and attention sinks under sp, by every method',
       commands: ['autopar compile MODEL --train --sp 2 --sp-method ring --verify'],
-      tests: ['test/pipelines/sequence-experts.slow.ts', 'test/ir/blocks/causal-mask.test.ts'],
+      tests: ['test/pipelines/sequence-experts.slow.ts', 'test/ir/fused-regions/causal-mask.test.ts'],
     },
     {
       does: 'Every method on 2 and 4 ranks and beside dp, tp and pp, by how attention is written; activations falling with sp',

@@ -110,7 +110,9 @@ export interface TensorExplanation {
   readonly maker: string | null;
   readonly views: readonly ExplainedReshard[];
   /** Operators that read the weight, with the layout of the shards that they read. */
-  readonly blocks: readonly { readonly reader: string; readonly operand: number; readonly layout: string }[];
+  readonly shards: readonly { readonly reader: string; readonly operand: number; readonly layout: string }[];
+  /** @deprecated older name of `shards` */
+  readonly blocks: TensorExplanation['shards'];
   readonly chains: readonly AxisChain[];
   readonly pins: readonly PinSource[];
 }
@@ -203,6 +205,7 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
     transfers: transfersOf(plan.stages ?? [], tensor),
     maker: graph.nodes.find((node) => node.outputs.includes(tensor))?.name ?? null,
     views: made ? viewsOf(plan, tensor, made) : [],
+    shards,
     blocks: shards,
     chains: joinChains(chains, graph, mesh),
     pins: pins.flatMap((pin) => (pin.kind === 'tensor' && pin.tensor === tensor ? [pin.source] : [])),
@@ -328,7 +331,7 @@ function unchanged({ graph }: Explainable, tensor: string, layout: Layout, mesh:
   return { from: text, to: text, steps: [], seconds: 0 };
 }
 
-function shardsOf(plan: Explainable, weight: string): TensorExplanation['blocks'] {
+function shardsOf(plan: Explainable, weight: string): TensorExplanation['shards'] {
   const taken = operandsOf(plan);
   return plan.graph.nodes.flatMap((node) =>
     node.inputs.flatMap((input, operand) => {

@@ -23,13 +23,13 @@ import { type ModelChoice, modelOf } from './models/model-choice.js';
 import { importedFor } from './models/training-form.js';
 import type { WriteModelOptions, WrittenModel } from './models/write-model.js';
 import {
-  type BlockRow,
-  blockRows,
   type LayerRow,
   layerRows,
   type OperatorRow,
   operatorRows,
+  type RegionRow,
   type ReplicatedRow,
+  regionRows,
   replicatedRows,
   workOf,
 } from './reports/inspect-operators.js';
@@ -83,7 +83,9 @@ export interface Inspection extends WrittenModel {
   readonly layers: readonly LayerRow[];
   /** The units of which pipeline stages consist, in order, in the notation of `--stages`; and the meaning of each letter. */
   readonly units: { readonly layout: string; readonly kinds: readonly UnitRow[] };
-  readonly blocks: readonly BlockRow[];
+  readonly fusedRegions: readonly RegionRow[];
+  /** @deprecated older name of `fusedRegions` */
+  readonly blocks: readonly RegionRow[];
   readonly replicated: readonly ReplicatedRow[];
   /** Floating-point operations of one step. */
   readonly totalFlops: number;
@@ -113,6 +115,7 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   const roles = dimensionRoles(graph);
   const work = workOf(graph);
   const operators = operatorRows(graph, work);
+  const regions = regionRows(graph);
   return {
     name: imported.name,
     file: await fileFacts(model, file),
@@ -127,7 +130,8 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     operators,
     layers: layerRows(graph, work),
     units: unitRows(graph),
-    blocks: blockRows(graph),
+    fusedRegions: regions,
+    blocks: regions,
     replicated: replicatedRows(graph, work),
     totalFlops: operators.reduce((sum, { flops }) => sum + flops, 0),
     totalBytes: operators.reduce((sum, { bytes }) => sum + bytes, 0),

@@ -2,8 +2,9 @@
  * @file verify: compares the sharded program with the unsharded model, element by element; for training programs it compares
  * training steps of both.
  */
-import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
+
 import { AutoparError } from '../ir/error.js';
+import { flattenRegions } from '../ir/fused-regions/flatten-regions.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
 import { operatorFamily } from '../ir/ops/index.js';
@@ -99,7 +100,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: CompiledF
     ...(options.signal ? { signal: options.signal } : {}),
   };
   const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
-  const computedIn = new Set([...flattenBlocks(imported.graph).tensors.values()].map((type) => type.dtype));
+  const computedIn = new Set([...flattenRegions(imported.graph).tensors.values()].map((type) => type.dtype));
   const compare = (name: string, actual: Arrays, reference: Arrays): Comparison => {
     const [a, b] = [actual[name], reference[name]];
     if (!a || !b) throw new Error(`${name} was not computed by ${a ? 'the model' : 'the program'}`);

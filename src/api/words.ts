@@ -5,9 +5,9 @@
 export { FAMILY_NAMES } from '../../models/family-names.js';
 export { TOKEN_TYPES } from '../data/data-file.js';
 export { LAYER_RECOMPUTE_KINDS } from '../ir/autodiff/recompute-names.js';
-export { BLOCK_DOMAIN } from '../ir/blocks/block.js';
 export { AutoparError, badOption, EXIT, usageError } from '../ir/error.js';
 export type { CodeOf, ErrorCode } from '../ir/error-codes.js';
+export { REGION_DOMAIN } from '../ir/fused-regions/fused-region.js';
 export { LISTEN } from '../ir/interruption.js';
 export { offer } from '../ir/nearest.js';
 export { shellWord } from '../ir/shell-word.js';

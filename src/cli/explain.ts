@@ -201,7 +201,7 @@ const ROLE_TEXT: Readonly<Record<Exclude<TensorExplanation['role'], 'computed'>,
 };
 
 function tensorLines(found: TensorExplanation, inWords: InWords): readonly string[] {
-  const { tensor, role, dtype, shape, layouts, maker, views, blocks } = found;
+  const { tensor, role, dtype, shape, layouts, maker, views, shards } = found;
   const layoutLine = layouts.length === 0 ? 'nothing reads it' : inWords(layouts.join(' and '));
   return [
     `${tensor}  ${dtype} [${shape.join(', ')}], ${role === 'computed' ? `made by ${maker}` : ROLE_TEXT[role]}`,
@@ -214,7 +214,7 @@ function tensorLines(found: TensorExplanation, inWords: InWords): readonly strin
       ...views.flatMap((view) => [
         ...view.readers.map(({ reader, own }) => `${reader}: ${inWords(wayText(own ?? view))}`),
       ]),
-      ...blocks.map(({ reader, layout }) => `${reader}: its shard ${inWords(layout)}`),
+      ...shards.map(({ reader, layout }) => `${reader}: its shard ${inWords(layout)}`),
     ]),
     ...chainLines(found.chains, inWords),
   ];

@@ -3,7 +3,7 @@
  */
 
 import type { Inspection } from '../api/index.js';
-import { BLOCK_DOMAIN, shellWord } from '../api/words.js';
+import { REGION_DOMAIN, shellWord } from '../api/words.js';
 import type { InspectedParameter } from './inspect-json.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, integerText } from './quantity.js';
@@ -140,8 +140,8 @@ function unitLines({ units }: Inspection): readonly string[] {
   return [`  ${units.layout}`, ...table(columns, rows)];
 }
 
-function regionLines({ blocks }: Inspection): readonly string[] {
-  const rows = blocks.map(({ kind, count, single }) => [
+function regionLines({ fusedRegions }: Inspection): readonly string[] {
+  const rows = fusedRegions.map(({ kind, count, single }) => [
     kind,
     String(count),
     single === count ? 'operators of the file' : single === 0 ? 'recognised' : `${count - single} recognised`,
@@ -304,7 +304,7 @@ function elementsOf(parameters: readonly InspectedParameter[]): number {
 
 /** The domain of fused regions goes without saying. */
 function typeText(op: string, domain: string): string {
-  return domain === '' || domain === BLOCK_DOMAIN ? op : `${domain}.${op}`;
+  return domain === '' || domain === REGION_DOMAIN ? op : `${domain}.${op}`;
 }
 
 function share(part: number, whole: number): string {

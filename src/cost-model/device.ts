@@ -106,8 +106,8 @@ export interface DeviceProfile {
   readonly linkCeiling: number;
   /** Whether messages must be large to fill links, as NCCL's (`levels.ts`); shared memory has no such pipeline. */
   readonly fillsLinks: boolean;
-  /** Whether recognised blocks (attention, normalisation, …) run as one kernel, whose inner tensors never reach memory. */
-  readonly fusesBlocks: boolean;
+  /** Whether fused regions (attention, normalisation, …) run as one kernel, whose inner tensors never reach memory. */
+  readonly fusesRegions: boolean;
 }
 
 /**
@@ -135,7 +135,7 @@ const ACCELERATOR: DeviceProfile = {
   collectiveSeconds: 10e-6,
   linkCeiling: 0.8,
   fillsLinks: true,
-  fusesBlocks: true,
+  fusesRegions: true,
 };
 
 /** ONNX Runtime on one core: as measured with onnxruntime-node 1.30 on two cores (see `CPU_RANK`). */
@@ -154,7 +154,7 @@ const CPU_CORE: DeviceProfile = {
   collectiveSeconds: 20e-6,
   linkCeiling: 1,
   fillsLinks: false,
-  fusesBlocks: false,
+  fusesRegions: false,
 };
 
 /** A rank on this machine: a worker thread with one core, joined to the others by shared memory. */
@@ -180,9 +180,9 @@ export function profileOf(device: DeviceSpec): DeviceProfile {
   return device.profile ?? (device.id === CPU_RANK.id ? CPU_CORE : ACCELERATOR);
 }
 
-/** Whether a device runs recognised blocks as one kernel each. */
-export function fusesBlocks(device: DeviceSpec): boolean {
-  return profileOf(device).fusesBlocks;
+/** Whether a device runs fused regions as one kernel each. */
+export function fusesRegions(device: DeviceSpec): boolean {
+  return profileOf(device).fusesRegions;
 }
 
 /** The format of matmuls where none is given: one of 16 bits where the device has it, bfloat16 before float16. */

@@ -12,7 +12,7 @@ import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import type { Cluster } from './cluster.js';
 import { hiddenBehind } from './data-overlap.js';
-import { fusesBlocks } from './device.js';
+import { fusesRegions } from './device.js';
 import { clustersOf, savedBytes, simulateStages } from './predict-stages.js';
 import { priceNode } from './price.js';
 
@@ -59,7 +59,7 @@ function memoryBeside(
   actions: readonly StageAction[],
   cluster: Cluster,
 ): readonly (readonly ActionMemory[])[] {
-  const parts = livenessByNode(graph, fusesBlocks(cluster.device));
+  const parts = livenessByNode(graph, fusesRegions(cluster.device));
   const byNode = new Map(graph.nodes.map((node, index) => [node, parts[index]]));
   const chunks = graph.pipeline?.chunks ?? 1;
   const saved = graph.pipeline ? savedBytes(graph) / chunks : 0;

@@ -12,7 +12,7 @@ import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { PlanPrediction } from '../strategy/plan.js';
 import type { Cluster } from './cluster.js';
 import { hiddenBehind, trains } from './data-overlap.js';
-import { fusesBlocks } from './device.js';
+import { fusesRegions } from './device.js';
 import { DEVICE_OVERHEAD, fixedBytesAmong } from './hardware.js';
 import { launchNanoseconds } from './launches.js';
 import { type MovedBytes, movedBytes } from './move-price.js';
@@ -142,7 +142,7 @@ export function memoryOf(
 ): Liveness {
   if (cluster.local) return rankMemory(graph, actions, behind);
   const forms = graph.microBatches?.exceptLast ? [graph, lastForm(graph)] : [graph];
-  const [first, last] = forms.map((form) => liveness(form, fusesBlocks(cluster.device), behind));
+  const [first, last] = forms.map((form) => liveness(form, fusesRegions(cluster.device), behind));
   return last && first && last.peakBytes > first.peakBytes ? last : (first as Liveness);
 }
 

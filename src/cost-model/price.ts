@@ -14,7 +14,7 @@ import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
 import type { ReshardPrice } from '../sharding-propagation/resharding.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, wireBytes } from './collective-price.js';
-import { type DeviceSpec, fusesBlocks, profileOf } from './device.js';
+import { type DeviceSpec, fusesRegions, profileOf } from './device.js';
 import { placeGroup } from './group-place.js';
 import { attentionSeconds, formatOf, matmulSecondsByResult, memorySeconds, operatorSeconds } from './kernel-price.js';
 import { hostSeconds, moveOf, moveSeconds } from './move-price.js';
@@ -105,7 +105,7 @@ function computedSeconds(node: FragmentComputeNode, graph: PricingContext, { dev
   const { dtype = 'float32', localShape: result = [] } = largestResult(node, graph) ?? {};
   // Nodes that a lowering adds for a slice or a mask only move data; their dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
-  if (!fusesBlocks(device))
+  if (!fusesRegions(device))
     return operatorSeconds(
       { flops, bytes: node.bytes, dtype, result, packed: packedBytes(node, graph, device) },
       device,

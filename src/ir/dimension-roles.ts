@@ -7,10 +7,10 @@
  */
 
 import { batchStarts } from './batch.js';
-import { flattenBlocks } from './blocks/flatten-blocks.js';
 import { isFloating } from './dtype.js';
 import type { DimensionFactors, FactorKind, FactorRule } from './factor-rule.js';
 import { type DimensionMarks, followDimensions } from './follow-dimensions.js';
+import { flattenRegions } from './fused-regions/flatten-regions.js';
 import type { BatchDimension, Graph, Node } from './graph.js';
 import { elementCount, typeOf } from './graph.js';
 import { fixedTensors } from './of-weights.js';
@@ -64,8 +64,8 @@ export function tokensOf(graph: Graph): number | null {
 }
 
 /** The dimensions of all inputs and outputs with their roles. */
-export function dimensionRoles(blocks: Graph): DimensionRoles {
-  const graph = flattenBlocks(blocks);
+export function dimensionRoles(given: Graph): DimensionRoles {
+  const graph = flattenRegions(given);
   const rules = new Map(graph.nodes.map((node) => [node, ruleOf(operatorOf(graph, node))] as const));
   const derived = fixedTensors(graph);
   const followed = graph.inputs.flatMap((input) =>
@@ -106,9 +106,9 @@ export function dimensionRoles(blocks: Graph): DimensionRoles {
  */
 export const sequenceDimensions = remembered(foundSequences);
 
-function foundSequences(blocks: Graph): readonly BatchDimension[] {
-  const forward = { ...blocks, nodes: blocks.nodes.filter(({ phase }) => phase === 'forward') };
-  const graph = flattenBlocks(forward);
+function foundSequences(given: Graph): readonly BatchDimension[] {
+  const forward = { ...given, nodes: given.nodes.filter(({ phase }) => phase === 'forward') };
+  const graph = flattenRegions(forward);
   const rules = new Map(graph.nodes.map((node) => [node, ruleOf(operatorOf(graph, node))] as const));
   const derived = fixedTensors(graph);
   const batch = batchStarts(graph);

@@ -10,7 +10,7 @@ import { remembered } from './remembered.js';
 
 /**
  * Hex SHA-256; equal for equal operators over equal names, types and small constants, whatever the order of maps. Remembered:
- * a training graph has blocks of the graph that it is made from.
+ * a training graph has regions of the graph that it is made from.
  */
 export const fingerprint = remembered((graph: Graph): string => {
   const hash = createHash('sha256');

@@ -71,9 +71,9 @@ export interface Node {
    * own, which is how ZeRO-1 is found.
    */
   readonly group: string;
-  /** The subgraph that a recognised block stands for; null for plain operators. */
+  /** The subgraph that a fused region stands for; null for plain operators. */
   readonly body: Graph | null;
-  /** For an operator's gradient as a block, by result: the operand of `forward` that it is the gradient of. */
+  /** For an operator's gradient as a region, by result: the operand of `forward` that it is the gradient of. */
   readonly differentiated?: readonly number[];
 }
 

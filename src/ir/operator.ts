@@ -18,7 +18,7 @@ export interface Operator {
   readonly outputs: readonly (TensorType | null)[];
   /** How many results the node names (before their types are known). */
   readonly outputCount: number;
-  /** The subgraph that a recognised block stands for. */
+  /** The subgraph that a fused region stands for. */
   readonly body?: Graph;
 }
 
@@ -122,7 +122,7 @@ export type GradientSource =
   /** A gradient is conceivable, and why there is none: training through the operator is an error with this reason. */
   | { readonly kind: 'refused'; readonly why: string };
 
-/** All that a recognised block computes, as a function of its first operands. */
+/** All that a fused region computes, as a function of its first operands. */
 export interface Formula {
   readonly attributes: Attributes;
   /** How many operands it reads. */
@@ -173,8 +173,8 @@ export type OperatorRole =
   /** Results differ from run to run: never folded, never merged. */
   | 'random';
 
-/** The kinds of recognised blocks (blocks/block.ts). */
-export type BlockKind =
+/** The kinds of fused regions (fused-regions/fused-region.ts). */
+export type RegionKind =
   | 'Attention'
   | 'LayerNormalization'
   | 'RMSNormalization'
@@ -215,8 +215,8 @@ export interface OperatorEntry {
   readonly precision: OperatorPrecision;
   /** Left out where no other code depends on it. */
   readonly role?: OperatorRole;
-  /** The kind of block that it is by itself; left out for plain operators and for gradients of blocks. */
-  readonly block?: BlockKind;
+  /** The kind of region that it is by itself; left out for plain operators and for gradients of regions. */
+  readonly region?: RegionKind;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
   /**
@@ -256,7 +256,7 @@ export interface OperatorEntry {
   readonly bordered?: (operator: Operator, cut: ReadonlySet<string>) => Attributes;
   /** Whether it is (a part of) a state-space layer: each position reads a state that the ones before it leave. */
   readonly carriesState?: (operator: Operator) => boolean;
-  /** For recognised blocks of many forms: null where no formula says all that this one computes. */
+  /** For fused regions of many forms: null where no formula says all that this one computes. */
   readonly formula?: (operator: Operator, knownValue: (operand: number) => ConstantTensor | null) => Formula | null;
   /** No runtime has it: its expansion always takes its place. */
   readonly isWritten?: boolean;
@@ -272,7 +272,7 @@ export interface OperatorEntry {
    * samples (result 0 is their quotient; further results as in an expansion). null where the operator is not such a mean.
    */
   readonly ratio?: (operator: Operator) => Expansion | null;
-  /** Left out for recognised blocks alone, whose bodies are differentiated. */
+  /** Left out for fused regions alone, whose bodies are differentiated. */
   readonly gradient?: GradientSource;
   /** For devices that lack the operator, where neither its expansion nor its gradient has it in plainer ones. */
   readonly plain?: PlainForm;

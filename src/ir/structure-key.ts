@@ -1,6 +1,6 @@
 /**
  * @file Structural keys: operators of equal keys differ only in names, wherever they are. Operators of one key have the same
- * candidates at the same costs; blocks of one key have one rule, layers of one key are planned once, segments of one key are one
+ * candidates at the same costs; regions of one key have one rule, layers of one key are planned once, segments of one key are one
  * file.
  */
 
@@ -12,7 +12,7 @@ import { remembered } from './remembered.js';
 /** An operator of a run. */
 type StructuredNode = Pick<Node, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'> & Partial<Pick<Node, 'body'>>;
 
-/** Known facts of a tensor besides its place, as JSON; `body`: the block that it is in. */
+/** Known facts of a tensor besides its place, as JSON; `body`: the region that it is in. */
 export type DescribeTensor = (tensor: string, body: Graph | null) => unknown;
 
 /** A run of operators without its names. */
@@ -58,7 +58,7 @@ function keyOf({ domain, op, attributes, inputs, outputs, body }: Operator): str
   return JSON.stringify([domain, op, attributesKey(attributes), inputs.map(typeKey), outputs.map(typeKey), inside]);
 }
 
-/** Types inside of a block follow from those around it. */
+/** Types inside of a region follow from those around it. */
 function constantOf(tensor: string, body: Graph | null): unknown {
   const weight = body?.weights.get(tensor);
   if (!weight) return null;

@@ -1,13 +1,13 @@
 /**
  * @file The values that an input may have which indexes a table.
  */
-import { flattenBlocks } from './blocks/flatten-blocks.js';
+import { flattenRegions } from './fused-regions/flatten-regions.js';
 import { type Graph, typeOf } from './graph.js';
 import { entryOf } from './ops/index.js';
 
 /** Rows of the smallest table that an input indexes, followed through views and casts; null if it indexes none. */
 export function tableRows(given: Graph, input: string): number | null {
-  const graph = flattenBlocks(given);
+  const graph = flattenRegions(given);
   const names = new Set([input]);
   let bound = Infinity;
   for (const node of graph.nodes) {

@@ -3,7 +3,7 @@
  */
 import type { Graph, Node } from './graph.js';
 
-/** The operator with other operands; a block's body uses the same names for them. */
+/** The operator with other operands; a region's body uses the same names for them. */
 export function withOperands(node: Node, inputs: Node['inputs']): Node {
   if (!node.body) return { ...node, inputs };
   const renamed = new Map(

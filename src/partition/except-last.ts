@@ -106,7 +106,7 @@ function gradientsOf(
   kept: ReadonlyMap<string, string>,
 ): NonNullable<ShardedGraph['gradients']> {
   const operand = (one: GradientOperand) => ({ ...one, tensor: one.tensor && (kept.get(one.tensor) ?? one.tensor) });
-  return new Map([...gradients].map(([block, own]) => [block, { ...own, operands: own.operands.map(operand) }]));
+  return new Map([...gradients].map(([region, own]) => [region, { ...own, operands: own.operands.map(operand) }]));
 }
 
 /** Without clones, and copies between memories, whose results nothing reads any more. */

@@ -69,7 +69,7 @@ export function addExpansion(
     const isZero = value.data.every((byte) => byte === 0);
     inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value, isZero });
   }
-  // The strategy of a block, or of an operator that knows its position, states the pending reduction of its sum as a whole.
+  // The strategy of a region, or of an operator that knows its position, states the pending reduction of its sum as a whole.
   const registered = entryOf(operator.op, operator.domain);
   const isWhole = operator.body !== undefined || offsets.length > 0 || registered?.isWritten === true;
   const resultsInside = resultNames(operator.outputs);
@@ -198,7 +198,7 @@ function strategyInside(
   if (set < 0)
     throw new IllegalStrategy(`${operator.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const partialOperands = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
-  // Carried partial sums stay partial; the operator's own sum is reduced where it arises, or is a pending reduction of the block.
+  // Partial operands stay partial; the operator's own sum is reduced where it arises, or is a pending reduction of the region.
   return { ...placed, partialOperands, pending };
 }
 

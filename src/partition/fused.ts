@@ -11,7 +11,7 @@ import type { Fragment, FragmentComputeNode, FragmentNode } from './fragment.js'
 import { isMatmul, type KernelPart, largestMatmul } from './kernels.js';
 import { type FusedWork, readsOf, resultsOf } from './sharded-graph.js';
 
-/** Marks a lowered operator's nodes with their part of its kernel. Inside a recognised block no tensor takes memory. */
+/** Marks a lowered operator's nodes with their part of its kernel. Inside a fused region no tensor takes memory. */
 export function markFused(fragment: Fragment, operator: Operator, part: KernelPart): void {
   const readers = new Map<string, Set<FragmentNode>>();
   for (const node of fragment.nodes) {
@@ -42,7 +42,7 @@ export function markFused(fragment: Fragment, operator: Operator, part: KernelPa
       const written = node.outputs.filter((name): name is string => name !== null && leaves(name));
       const outer = [...read, ...written].filter((name) => !inner.has(name));
       const own = outer.reduce((sum, name) => sum + bytesOf(fragment, name), 0);
-      // A lookup reads only rows of its table, a view reads nothing; inside a block a view is where a tensor enters.
+      // A lookup reads only rows of its table, a view reads nothing; inside a region a view is where a tensor enters.
       const bytes = nodes.length === 1 ? Math.min(node.bytes, own) : own;
       moved += bytes;
       marked.set(node, {

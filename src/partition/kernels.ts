@@ -11,9 +11,9 @@
  * A collective inside breaks a kernel (fused.ts).
  */
 
-import { isCausalMask, masksOf } from '../ir/blocks/causal-mask.js';
-import { type GraphIndex, indexGraph, shapeOf } from '../ir/blocks/matching.js';
 import { type DType, isFloating } from '../ir/dtype.js';
+import { isCausalMask, masksOf } from '../ir/fused-regions/causal-mask.js';
+import { type GraphIndex, indexGraph, shapeOf } from '../ir/fused-regions/matching.js';
 import { elementCount, type Graph, isOfModel, type Node, passOf, typeOf } from '../ir/graph.js';
 import { makersOf } from '../ir/makers-and-readers.js';
 import type { Operator, OperatorFamily } from '../ir/operator.js';
@@ -287,11 +287,11 @@ function standingFor(
 /** Sizes of an attention that devices have one kernel for; null for other operators. */
 function attentionOf(index: GraphIndex, head: Node): Omit<AttentionKernel, 'backward'> | null {
   if (familyOf(head) !== 'attention') return null;
-  return head.body ? sizesOfBlock(index, head, head.body) : sizesOfOperator(index, head);
+  return head.body ? sizesOfRegion(index, head, head.body) : sizesOfOperator(index, head);
 }
 
 /** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
-function sizesOfBlock(index: GraphIndex, head: Node, body: Graph): Omit<AttentionKernel, 'backward'> | null {
+function sizesOfRegion(index: GraphIndex, head: Node, body: Graph): Omit<AttentionKernel, 'backward'> | null {
   const matmuls = body.nodes.filter((node) => familyOf(node) === 'contraction');
   const [scores, values, ...others] = matmuls.map((node) => {
     const [output] = node.outputs;

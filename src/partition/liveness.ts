@@ -29,21 +29,25 @@ export type OuterBytes = Readonly<Record<OuterMemory, number>>;
 /**
  * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end. Where a
  * micro-batch has two halves, each operator runs for one and then for the other.
- * Where the device `fusesBlocks`, tensors made and read inside a recognised block take no memory. `behind`: axes on which the
+ * Where the device `fusesRegions`, tensors made and read inside a fused region take no memory. `behind`: axes on which the
  * rank is not the first.
  */
-export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: ReadonlySet<SubAxis> = new Set()): Liveness {
+export function liveness(
+  graph: ShardedGraph,
+  fusesRegions = false,
+  behind: ReadonlySet<SubAxis> = new Set(),
+): Liveness {
   const lifetimes = lifetimesOf(graph);
-  const outside = outerBytes(graph, (memory) => changesOf(graph, lifetimes, fusesBlocks, behind, memory).changes);
-  const { changes, before, ends } = changesOf(graph, lifetimes, fusesBlocks, behind);
+  const outside = outerBytes(graph, (memory) => changesOf(graph, lifetimes, fusesRegions, behind, memory).changes);
+  const { changes, before, ends } = changesOf(graph, lifetimes, fusesRegions, behind);
   const fullest = occupancy(changes);
   const node = fullest.atChange < before ? undefined : graph.nodes[ends.findIndex((end) => fullest.atChange < end)];
   return { ...fullest, at: node?.origin ?? null, ...(outside ? { outside } : {}) };
 }
 
 /** Bytes held while each node runs, in node order. */
-export function livenessByNode(graph: ShardedGraph, fusesBlocks = false): readonly PartOccupancy[] {
-  const { changes, ends } = changesOf(graph, lifetimesOf(graph), fusesBlocks, new Set());
+export function livenessByNode(graph: ShardedGraph, fusesRegions = false): readonly PartOccupancy[] {
+  const { changes, ends } = changesOf(graph, lifetimesOf(graph), fusesRegions, new Set());
   return occupancyByPart(changes, ends);
 }
 
@@ -76,7 +80,7 @@ function lifetimesOf(graph: ShardedGraph): Lifetimes {
 function changesOf(
   graph: ShardedGraph,
   { resident, lastUse, held }: Lifetimes,
-  fusesBlocks: boolean,
+  fusesRegions: boolean,
   behind: ReadonlySet<SubAxis>,
   memory?: OuterMemory,
 ): {
@@ -89,7 +93,7 @@ function changesOf(
   const bytes = (name: string) => {
     const tensor = graph.tensors.get(name);
     const isThere = tensor?.place === memory && holdsBehind(graph, name, behind);
-    return tensor && isThere && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
+    return tensor && isThere && !(fusesRegions && tensor.inside) ? localBytes(tensor) : 0;
   };
   const cut = new Set(
     graph.inputs.flatMap(({ tensor, input }) => (graph.microBatches?.cut.has(input) ? [tensor] : [])),

@@ -2,8 +2,8 @@
  * @file What a rank's nodes compute together: the gradient of one operator, or an operator that lowering writes out in others. A
  * target that has such a function may call it in their place.
  *
- * The nodes of a gradient block (ir/autodiff/block-gradient.ts) that is lowered without communication and without coordinates are
- * the block's on smaller shapes, so that they compute the gradient of the operator on the rank's shards.
+ * The nodes of a gradient's region (ir/autodiff/region-gradient.ts) that is lowered without communication and without
+ * coordinates are the region's on smaller shapes, so that they compute the gradient of the operator on the rank's shards.
  */
 import type { ConstantTensor, Graph, Node, TensorType } from '../ir/graph.js';
 import type { Formula, Operator } from '../ir/operator.js';
@@ -18,35 +18,36 @@ export interface LocalTensor extends TensorType {
 }
 
 /** A lowered operator: its fragment, and the sharded tensors by the names in it. */
-interface LoweredBlock {
+interface LoweredRegion {
   readonly fragment: Fragment;
   readonly tensorOf: (name: string) => LocalTensor | undefined;
   readonly nodes: ReadonlySet<string>;
 }
 
 /**
- * The gradient that a lowered block is, from that of the first result; null for other blocks, for operands that are read twice,
- * and for a block that is more than the operator's on smaller shapes.
+ * The gradient that a lowered region is, from that of the first result; null for other regions, for operands that are read twice,
+ * and for a region that is more than the operator's on smaller shapes.
  * @param forward the operator, or its clone where the backward reads one
  */
 export function localGradient(
   graph: Graph,
-  block: Node,
+  region: Node,
   forward: Node,
-  { fragment, tensorOf, nodes }: LoweredBlock,
+  { fragment, tensorOf, nodes }: LoweredRegion,
 ): LocalGradient | null {
-  const { differentiated } = block;
+  const { differentiated } = region;
   if (!differentiated) return null;
   const operandNames = forward.inputs.filter((input) => input !== null);
   const own = new Set([...operandNames, ...forward.outputs]);
-  const read = block.inputs.filter((input) => !own.has(input));
+  const read = region.inputs.filter((input) => !own.has(input));
   // A loss has a constant for its gradient; other constants are the operator's own.
   const varying = read.filter((input) => graph.weights.get(input ?? '')?.role !== 'constant');
   const [resultGradient, ...others] = varying.length > 0 ? varying : read;
   if (!isAlone(fragment) || !resultGradient || others.length > 0) return null;
   if (new Set(operandNames).size < operandNames.length || !isOfFirst(graph, forward, resultGradient)) return null;
   const at = (names: Fragment['inputs'], index: number) => tensorOf(names[index] ?? '');
-  const operandAt = (tensor: string | null) => at(fragment.inputs, tensor === null ? -1 : block.inputs.indexOf(tensor));
+  const operandAt = (tensor: string | null) =>
+    at(fragment.inputs, tensor === null ? -1 : region.inputs.indexOf(tensor));
   const operator = operatorOf(graph, forward);
   const known = forward.inputs.map((input, index): GradientOperand => {
     const tensor = operandAt(input);
@@ -78,10 +79,10 @@ function isOfFirst(graph: Graph, { outputs }: Node, gradient: string): boolean {
 }
 
 /**
- * The operator that runtimes lack, or the block, that a lowered fragment writes out; null for other operators, and where its
+ * The operator that runtimes lack, or the region, that a lowered fragment writes out; null for other operators, and where its
  * nodes are more than the operator on smaller shapes. Of several results all but the first are its gradient's.
  */
-export function writtenOut(graph: Graph, node: Node, { fragment, tensorOf, nodes }: LoweredBlock): WrittenOut | null {
+export function writtenOut(graph: Graph, node: Node, { fragment, tensorOf, nodes }: LoweredRegion): WrittenOut | null {
   const operator = operatorOf(graph, node);
   const { isWritten, formula: hasFormula } = operatorEntry(operator);
   const isOne = operator.outputCount === 1 || hasFormula !== undefined;

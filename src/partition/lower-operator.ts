@@ -3,7 +3,7 @@
  *
  * Five ways, chosen by the kinds of the factors that are sharded:
  *   streamed factor  → the operator on one chunk after the other, passed round the ring (streamed.ts)
- *   expanded factor  → the entry's expansion, lowered node by node (expand.ts); always for a recognised block
+ *   expanded factor  → the entry's expansion, lowered node by node (expand.ts); always for a fused region
  *   mask factor      → indices are shifted, those outside the shard contribute zero (masked-lookup.ts)
  *   indexed factor   → the entry's form that takes offsets (expand.ts)
  *   halo factor      → its operand gets the borders that its windows read (halo.ts)

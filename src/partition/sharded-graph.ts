@@ -38,7 +38,7 @@ export interface ShardedTensor {
   readonly zeroPadded?: true;
   /** Where a rank has it; the device's memory where it is left out. */
   readonly place?: OuterMemory;
-  /** Made and read inside one kernel where the device runs recognised blocks as one: it takes no memory there. */
+  /** Made and read inside one kernel where the device runs fused regions as one: it takes no memory there. */
   readonly inside?: true;
 }
 
@@ -244,7 +244,7 @@ export interface LocalGradient {
   readonly nodes: ReadonlySet<string>;
 }
 
-/** An operator that runtimes lack, or a block, on one rank's shards: the nodes that it is written out in make its result. */
+/** An operator that runtimes lack, or a region, on one rank's shards: the nodes that it is written out in make its result. */
 export interface WrittenOut extends Pick<ComputeNode, 'op' | 'domain' | 'attributes'> {
   readonly inputs: readonly string[];
   readonly output: string;
@@ -284,7 +284,7 @@ export interface ShardedGraph {
   readonly pipeline?: PipelineStage;
   /** As in the graph. */
   readonly domains?: ReadonlyMap<string, number>;
-  /** By gradient block of the graph: the operator's gradient on a rank's shards that it equals. Left out if none. */
+  /** By gradient region of the graph: the operator's gradient on a rank's shards that it equals. Left out if none. */
   readonly gradients?: ReadonlyMap<string, LocalGradient>;
   /** By operator of the graph, where its nodes alone make its result on a rank's shards. Left out if none. */
   readonly writtenOut?: ReadonlyMap<string, WrittenOut>;

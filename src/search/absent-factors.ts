@@ -2,9 +2,10 @@
  * @file Degrees that a model cannot use: sp without a sequence, ulysses with heads that sp does not divide, ep without
  * experts.
  */
-import { BLOCK_DOMAIN } from '../ir/blocks/block.js';
+
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
+import { REGION_DOMAIN } from '../ir/fused-regions/fused-region.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import type { OperatorEntry } from '../ir/operator.js';
 import { operatorOf } from '../ir/operator-of.js';
@@ -120,9 +121,9 @@ export function refuseRing(graph: Graph, factsOf: OperatorFactsOf, spOf: (node: 
     const { operator, families } = factsOf(node);
     const rule = ruleOf(operator);
     const sequences = [...families.factors.sequence];
-    const { family, block } = operatorEntry(node);
+    const { family, region } = operatorEntry(node);
     // A standalone attention operator takes no chunks of keys: those that plain operators can express were rewritten before.
-    const isOperator = block === 'Attention' && node.domain !== BLOCK_DOMAIN;
+    const isOperator = region === 'Attention' && node.domain !== REGION_DOMAIN;
     if (!isOperator && (sequences.length < 2 || !ATTENDING.has(family))) continue;
     if (!sequences.some((name) => rule.factors.get(name)?.streams))
       throw doesNotFit(

@@ -143,7 +143,7 @@ function placeOf(node: Node, sequence: ReadonlySet<string>, forward: Node): Oper
   return isNorm ? 'norm' : 'elsewhere';
 }
 
-/** Names of head factors in the entries of attention and its blocks: key heads, and the query heads that share them. */
+/** Names of head factors in the entries of attention and its regions: key heads, and the query heads that share them. */
 const HEADS: ReadonlySet<string> = new Set(['h', 'g']);
 
 /** Sizes of an attention's heads: key heads, and the query heads that share each. */

@@ -12,7 +12,7 @@
  * That is liveness (partition/liveness.ts) without intermediate tensors of reshardings and copies for single readers, which
  * depend on two variables. So no assignment needs less than its uses, and one without reshardings needs just that.
  */
-import { fusesBlocks } from '../cost-model/device.js';
+import { fusesRegions } from '../cost-model/device.js';
 import { byteLength } from '../ir/dtype.js';
 import { type Graph, type Node, type TensorType, typeOf } from '../ir/graph.js';
 import { appendTo } from '../ir/group-by.js';
@@ -69,7 +69,7 @@ class Gathering {
     const { graph, mesh, cluster } = problem;
     this.graph = graph;
     this.mesh = mesh;
-    this.fuses = fusesBlocks(cluster.device);
+    this.fuses = fusesRegions(cluster.device);
     // Operators at the beginning of a step come first, and their results stay alive as those in `kept` do.
     const micro = graph.nodes.filter(({ phase }) => phase !== 'update');
     this.order = graph.microBatches

@@ -5,7 +5,7 @@
  * operands are shared, and, where it is the first to read one, on the layout in which that was made. Everything else is alive
  * meanwhile, whatever these are. So the need that one lowered assignment shows there holds for every assignment that
  */
-import { fusesBlocks } from '../cost-model/device.js';
+import { fusesRegions } from '../cost-model/device.js';
 import { memoryOf } from '../cost-model/predict.js';
 import type { Node } from '../ir/graph.js';
 import { type Makers, makersOf } from '../ir/makers-and-readers.js';
@@ -73,7 +73,7 @@ export class MeshNeed {
   lowered(states: readonly number[]): AssignmentNeed {
     const { graph, cluster, groups, resharder } = this.mesh;
     const sharded = partition(graph, groups.assignmentOf(states), resharder);
-    const fuses = fusesBlocks(cluster.device);
+    const fuses = fusesRegions(cluster.device);
     const byOperator = new Map<string, number>();
     for (const [index, { mostBytes }] of livenessByNode(sharded, fuses).entries()) {
       const { origin } = sharded.nodes[index] as ShardedNode;

@@ -60,10 +60,10 @@ test('a trained parameter is a weight, what else a step changes is state, and la
 });
 
 test('a tensor of a propagated plan: step by step back to the pin', async (t) => {
-  const { role, layouts, chains, blocks } = explainTensor(await propagated(), 'layers.0.B');
+  const { role, layouts, chains, shards } = explainTensor(await propagated(), 'layers.0.B');
   t.is(role, 'weight');
   t.deepEqual(layouts, ['[tp, -]']);
-  t.deepEqual(blocks, [{ reader: 'layers.0.down', operand: 1, layout: '[tp, -]' }]);
+  t.deepEqual(shards, [{ reader: 'layers.0.down', operand: 1, layout: '[tp, -]' }]);
   t.deepEqual(
     chains.map(({ axes, place, steps }) => [axes, place, steps.map(({ says }) => says)]),
     [

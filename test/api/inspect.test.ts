@@ -111,12 +111,12 @@ function unpacks(): boolean {
 
 const SKELETONS = [
   // The head is tied to the table: 30522 · 1024 once, and 30522 for the head's bias; the pooler is not exported.
-  { file: 'bert-large-opset18', count: 335_174_458, layers: 24, blocks: ['LayerNormalization'] },
-  { file: 'gpt2-xl-opset18', count: 1_557_611_200, layers: 48, blocks: ['LayerNormalization'] },
-  { file: 'llama3-8b-opset18', count: 8_030_261_248, layers: 32, blocks: [] },
+  { file: 'bert-large-opset18', count: 335_174_458, layers: 24, regions: ['LayerNormalization'] },
+  { file: 'gpt2-xl-opset18', count: 1_557_611_200, layers: 48, regions: ['LayerNormalization'] },
+  { file: 'llama3-8b-opset18', count: 8_030_261_248, layers: 32, regions: [] },
 ] as const;
 
-for (const { file, count, layers, blocks } of noSkeletons ? [] : SKELETONS) {
+for (const { file, count, layers, regions } of noSkeletons ? [] : SKELETONS) {
   test(`${file}: parameters, layers and dimensions of the published model`, async (t) => {
     const unpacked = join(mkdtempSync(join(tmpdir(), 'autopar-test-')), 'model.onnx');
     const packed = join(skeletons, `${file}.onnx.xz`);
@@ -135,7 +135,7 @@ for (const { file, count, layers, blocks } of noSkeletons ? [] : SKELETONS) {
       inspection.outputs[0]?.dimensions.map(({ role }) => role),
       ['batch', 'sequence', 'vocabulary'],
     );
-    for (const kind of blocks) t.true(inspection.blocks.some((row) => row.kind === kind));
+    for (const kind of regions) t.true(inspection.fusedRegions.some((row) => row.kind === kind));
   });
 }
 

@@ -1,9 +1,9 @@
 import test from 'ava';
 import { GraphBuilder } from '../../models/builder.js';
 import { inMixedPrecision, type LowType } from '../../src/ir/autodiff/mixed-precision.js';
-import type { BlockMatch } from '../../src/ir/blocks/block.js';
+import type { RegionMatch } from '../../src/ir/fused-regions/fused-region.js';
 import { operatorOf } from '../../src/ir/operator-of.js';
-import { recogniseBlocks } from '../../src/ir/passes/recognise-blocks.js';
+import { recogniseRegions } from '../../src/ir/passes/recognise-regions.js';
 import type { Fragment, FragmentNode } from '../../src/partition/fragment.js';
 import { contextOf, lowerOperator } from '../../src/partition/lower-operator.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
@@ -20,17 +20,17 @@ function attention(axes: Readonly<Record<string, readonly string[]>>, low?: LowT
   const weights = build.operator('Softmax', [build.operator('MatMul', [q, k])], { axis: -1 });
   build.output('result', build.operator('MatMul', [weights, v]));
   const plain = build.build();
-  const match: BlockMatch = {
+  const match: RegionMatch = {
     kind: 'Attention',
     nodes: plain.nodes,
     inputs: [q, k, v],
     outputs: ['result'],
     attributes: {},
   };
-  const recognised = recogniseBlocks(plain, [match]);
+  const recognised = recogniseRegions(plain, [match]);
   const graph = low ? inMixedPrecision(recognised, low) : recognised;
   const node = graph.nodes.find(({ body }) => body);
-  if (!node) throw new Error('no block');
+  if (!node) throw new Error('no region');
   const strategy = { axes, partialOperands: null, pending: { kind: 'none' } } as const;
   return lowerOperator(operatorOf(graph, node), strategy, mesh, contextOf(graph, node)).fragment;
 }

@@ -9,8 +9,8 @@ import { compile } from '../../src/api/compile.js';
 import type { Training } from '../../src/api/models/training.js';
 import { runGraph } from '../../src/api/verification/reference.js';
 import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
-import { flattenBlocks } from '../../src/ir/blocks/flatten-blocks.js';
 import { isFloating } from '../../src/ir/dtype.js';
+import { flattenRegions } from '../../src/ir/fused-regions/flatten-regions.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import { readProgram } from '../../src/program/reader.js';
@@ -34,8 +34,8 @@ export async function ownGradients(
   wanted: readonly string[],
 ): Promise<{ readonly loss: number; readonly gradients: Arrays }> {
   const optimizer = { kind: 'sgd', learningRate: 1 } as const;
-  const { graph: blocks, loss } = trainingGraph(imported.graph, { loss: options, optimizer, trained: wanted });
-  const graph = flattenBlocks(blocks);
+  const { graph: regions, loss } = trainingGraph(imported.graph, { loss: options, optimizer, trained: wanted });
+  const graph = flattenRegions(regions);
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const names = graph.state.flatMap(({ input, output }) => {
     if (!wanted.includes(input)) return [];

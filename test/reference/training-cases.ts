@@ -8,8 +8,8 @@ import { randomInputs } from '../../src/api/execution/inputs.js';
 import { type ImportedModel, importModel } from '../../src/api/models/import.js';
 import type { Training } from '../../src/api/models/training.js';
 import { importedFor, trainingForm } from '../../src/api/models/training-form.js';
-import { flattenBlocks } from '../../src/ir/blocks/flatten-blocks.js';
 import { isFloating } from '../../src/ir/dtype.js';
+import { flattenRegions } from '../../src/ir/fused-regions/flatten-regions.js';
 import { type ConstantTensor, type Graph, typeOf, type Weight } from '../../src/ir/graph.js';
 import type { SourceGraph } from '../../src/ir/onnx/model.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';
@@ -138,7 +138,7 @@ function areOfFile({ weights }: Graph, names: readonly string[], stored: Readonl
 }
 
 function asWritten(graph: Graph): Pick<PlacedCase, 'model' | 'turned'> {
-  return { model: writeOnnx(flattenBlocks(graph)), turned: new Set() };
+  return { model: writeOnnx(flattenRegions(graph)), turned: new Set() };
 }
 
 /**

@@ -4,9 +4,9 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { totalmem } from 'node:os';
 import path from 'node:path';
-import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { byteLength, isDType, isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
+import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import type { ConstantTensor, Graph, TensorType } from '../../ir/graph.js';
 import { elementCount, typeOf } from '../../ir/graph.js';
 import { tableRows } from '../../ir/table-rows.js';
@@ -71,7 +71,7 @@ function checkArray(input: TensorType & { readonly name: string }, array: Consta
  * booleans 0 or 1. Equal seeds give equal arrays on every machine. `bounds`: exclusive upper bounds of an input's integers.
  */
 export function randomInputs(given: Graph, seed: number, bounds: Readonly<Record<string, number>> = {}): Arrays {
-  const graph = flattenBlocks(given);
+  const graph = flattenRegions(given);
   checkRoom(graph);
   const result: Record<string, ConstantTensor> = {};
   dataInputs(graph).forEach((name, ordinal) => {

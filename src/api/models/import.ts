@@ -30,7 +30,7 @@ import { inlineFunctions } from '../../ir/passes/inline-functions.js';
 import { bindDimensions } from '../../ir/passes/input-dimensions.js';
 import { liftMatMul } from '../../ir/passes/lift-matmul.js';
 import { orderNodes } from '../../ir/passes/order.js';
-import { recogniseBlocks } from '../../ir/passes/recognise-blocks.js';
+import { recogniseRegions } from '../../ir/passes/recognise-regions.js';
 import { resizeBatch, resizeNotes } from '../../ir/passes/resize-batch.js';
 import { resolveValues } from '../../ir/passes/resolve.js';
 import { checkStatedOutputs } from '../../ir/passes/stated-outputs.js';
@@ -54,6 +54,8 @@ export interface ImportOptions extends DispatchOptions {
   /** Values that graph inputs are fixed to. */
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
   /** Whether attention, normalisations and the like become one node each (docs/using.md); they do by default. */
+  readonly fusedRegions?: boolean;
+  /** @deprecated older name of `fusedRegions` */
   readonly blocks?: boolean;
   /** Ranks shard its sequence: Attention is expanded into plain operators. */
   readonly sharesSequence?: boolean;
@@ -192,7 +194,7 @@ async function assembleSource(source: OnnxModel, options: ImportOptions): Promis
   };
 }
 
-/** At the wanted batch, with blocks and layers, and in the form that the degrees need. */
+/** At the wanted batch, with regions and layers, and in the form that the degrees need. */
 function completed(
   { inputs, graph: assembled, notes, ...read }: AssembledModel,
   options: ImportOptions,
@@ -210,7 +212,7 @@ function completed(
   const summed = isStacked ? sumGathered(sumGatheredWeights(stacked)) : stacked;
   const { graph: dispatched, layers } =
     options.dispatch === undefined ? { graph: summed, layers: [] } : dispatchExperts(summed, dispatchIn(options));
-  const graph = findLayers(options.blocks === false ? dispatched : recogniseBlocks(writeSinks(dispatched)));
+  const graph = findLayers(withRegions(options) ? recogniseRegions(writeSinks(dispatched)) : dispatched);
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
     ...read,
@@ -234,6 +236,10 @@ function completed(
     ],
     weightsPresent,
   };
+}
+
+function withRegions({ fusedRegions, blocks }: ImportOptions): boolean {
+  return fusedRegions !== false && blocks !== false;
 }
 
 /** A note where a batch that was given as a dimension's size is not that of the graph, which was rebuilt at another. */
@@ -269,7 +275,7 @@ function passesOf(
     ...(options.sharesSequence ? [{ name: 'write-attention' }] : []),
     ...experts,
     ...(options.dispatch === undefined ? [] : [dispatchPass(options, layers)]),
-    ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
+    ...(withRegions(options) ? [{ name: 'recognise-blocks' }] : []),
     { name: 'find-layers' },
   ];
 }

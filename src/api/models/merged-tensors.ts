@@ -105,7 +105,7 @@ function servers(graph: Graph, parameters: readonly Parameter[]): (node: NodePro
   return ({ name = '' }) => (name === '' ? [] : [...(served.get(name) ?? [])]);
 }
 
-/** The names of an operator and, in a block, of the operators inside that read its operand. */
+/** The names of an operator and, in a region, of the operators inside that read its operand. */
 function operatorsAt(node: Node | undefined, operand: number, name: string): readonly string[] {
   const read = node?.inputs[operand];
   if (!node?.body || !read) return [name];

@@ -47,6 +47,7 @@ export const reading = {
 };
 export const importing = {
   ...reading,
+  fusedRegions: flag,
   blocks: flag,
   sharesSequence: flag,
   sharesExperts: flag,

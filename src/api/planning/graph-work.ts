@@ -12,10 +12,10 @@ import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import { drawDropout } from '../../ir/autodiff/dropout.js';
 import { withLossGradients } from '../../ir/autodiff/loss-gradients.js';
 import { inMixedPrecision, type LowType } from '../../ir/autodiff/mixed-precision.js';
-import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { tokensOf } from '../../ir/dimension-roles.js';
 import { byteLength } from '../../ir/dtype.js';
 import { nullIfRefused } from '../../ir/error.js';
+import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { groupBy } from '../../ir/group-by.js';
 import type { LayerClass } from '../../ir/layers.js';
@@ -265,8 +265,8 @@ async function searched(graph: Graph, tp: number, ranks: Cluster): Promise<LaidO
 }
 
 function withGradients(forward: Graph, loss: LossOptions): Graph {
-  // A loss of the model's own is split into two sums, and is not a block then; other blocks stay single kernels.
-  const opened = loss.kind === 'model-output' ? flattenBlocks(forward, 'CrossEntropy') : forward;
+  // A loss of the model's own is split into two sums, and is not a region then; other regions stay single kernels.
+  const opened = loss.kind === 'model-output' ? flattenRegions(forward, 'CrossEntropy') : forward;
   return withLossGradients(drawDropout(opened, 0).graph, loss);
 }
 

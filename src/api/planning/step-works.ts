@@ -12,7 +12,7 @@ import { AutoparError, badOption } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { interruptible } from '../../ir/interruption.js';
 import { findLayers } from '../../ir/passes/find-layers.js';
-import { recogniseBlocks } from '../../ir/passes/recognise-blocks.js';
+import { recogniseRegions } from '../../ir/passes/recognise-regions.js';
 import { writeSinks } from '../../ir/passes/write-sinks.js';
 import { divisors } from '../../search/configurations/space.js';
 import { batchSize } from '../../search/degrees.js';
@@ -127,7 +127,7 @@ async function imported(read: ModelReader, purpose: Purpose, batch: number): Pro
 /** The work of a language model's training on one of `tp` ranks. @throws AutoparError where no plan shards it over them */
 export async function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluster): Promise<ModelWork> {
   // As a file of it is imported, except for constant folding: thousands of measured runs are read so.
-  const whole = findLayers(recogniseBlocks(writeSinks(languageModel('generated', sizes, 0, 'absent'))));
+  const whole = findLayers(recogniseRegions(writeSinks(languageModel('generated', sizes, 0, 'absent'))));
   const graph = graphOfWork(whole, { kind: 'training', loss: { kind: 'cross_entropy' } });
   return (await graphWork(graph, tp, cluster)).work;
 }

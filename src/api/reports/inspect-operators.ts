@@ -1,12 +1,13 @@
 /**
- * @file Tables about a graph's operators: work by type, layers, blocks, and operators that would be replicated, with the reasons.
+ * @file Tables about a graph's operators: work by type, layers, fused regions, and operators that would be replicated, with the
+ * reasons.
  */
 
 import { followBatch } from '../../ir/batch.js';
 import type { Factor, FactorKind } from '../../ir/factor-rule.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import { layerClasses, operatorsByLayer } from '../../ir/layers.js';
-import type { BlockKind } from '../../ir/operator.js';
+import type { RegionKind } from '../../ir/operator.js';
 import { operatorOf } from '../../ir/operator-of.js';
 import { bytesOf } from '../../ir/ops/entry.js';
 import { entryOf, operatorEntry, ruleOf } from '../../ir/ops/index.js';
@@ -31,10 +32,10 @@ export interface LayerRow extends OperatorWork {
   readonly operators: number;
 }
 
-export interface BlockRow {
-  readonly kind: BlockKind;
+export interface RegionRow {
+  readonly kind: RegionKind;
   readonly count: number;
-  /** Number of blocks that are single operators of the file; the others were recognised as patterns. */
+  /** Number of regions that are single operators of the file; the others were recognised as patterns. */
   readonly single: number;
 }
 
@@ -78,10 +79,10 @@ export function layerRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): 
   });
 }
 
-export function blockRows(graph: Graph): readonly BlockRow[] {
-  const rows = new Map<BlockKind, { count: number; single: number }>();
+export function regionRows(graph: Graph): readonly RegionRow[] {
+  const rows = new Map<RegionKind, { count: number; single: number }>();
   for (const node of graph.nodes) {
-    const kind = entryOf(node.op, node.domain)?.block;
+    const kind = entryOf(node.op, node.domain)?.region;
     if (!kind) continue;
     const row = rows.get(kind) ?? { count: 0, single: 0 };
     rows.set(kind, { count: row.count + 1, single: row.single + (node.body === null ? 1 : 0) });

@@ -2,8 +2,8 @@
  * @file The memory of training a model: trained parameters with their groups, gradients, optimizer state, and bytes.
  */
 import { completeOptimizer } from '../../ir/autodiff/optimizer-options.js';
-import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { byteLength, type DType } from '../../ir/dtype.js';
+import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import { elementCount, type Graph, type TensorType, typeOf } from '../../ir/graph.js';
 import { fileShape } from '../../sharding-propagation/file-form.js';
 import type { ImportedModel } from '../models/import.js';
@@ -94,7 +94,7 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
         sumOf(parameters, 'stateBytes') +
         [...scalars, ...statistics].reduce((sum, name) => sum + bytesOf(graph, name), 0),
     },
-    operators: { forward: flattenBlocks(forward).nodes.length, step: graph.nodes.length },
+    operators: { forward: flattenRegions(forward).nodes.length, step: graph.nodes.length },
   };
 }
 

@@ -5,8 +5,8 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { expertRoutes } from '../../cost-model/step/expert-routes.js';
-import { indexGraph } from '../../ir/blocks/matching.js';
 import type { FactorKind } from '../../ir/factor-rule.js';
+import { indexGraph } from '../../ir/fused-regions/matching.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { operatorOf } from '../../ir/operator-of.js';

@@ -4,7 +4,7 @@
  */
 
 import { weightBytes } from '../../codegen/weights.js';
-import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
+import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import type { ConstantTensor, Graph, Weight } from '../../ir/graph.js';
 import { writeOnnx } from '../../ir/onnx/writer.js';
 import type { ProgramNode } from '../../program/program.js';
@@ -56,9 +56,9 @@ export async function runGraph(
   return given;
 }
 
-/** The node of the graph, or inside of one of its blocks, that the complaint is about; null if there is none. */
+/** The node of the graph, or inside of one of its regions, that the complaint is about; null if there is none. */
 function nodeOf(graph: Graph, complaint: Complaint): ProgramNode | null {
-  const { nodes, tensors } = flattenBlocks(graph);
+  const { nodes, tensors } = flattenRegions(graph);
   const all = nodes.map((node): ProgramNode => {
     const types = [...node.inputs, ...node.outputs].flatMap((tensor) =>
       tensor === null ? [] : [(tensors.get(tensor) ?? graph.weights.get(tensor))?.dtype],

@@ -4,8 +4,8 @@
  * step from a gradient that is zero except for rounding.
  */
 
-import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
 import { type DType, isFloating } from '../../ir/dtype.js';
+import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import type { Graph, Node, TensorType } from '../../ir/graph.js';
 import { writeOnnx } from '../../ir/onnx/writer.js';
 import { operatorRole } from '../../ir/ops/index.js';
@@ -34,7 +34,7 @@ export async function openStep(
   extra: readonly string[],
   gradients: readonly string[],
 ): Promise<StepReference> {
-  const { graph, handIn } = cut(flattenBlocks(given), gradients);
+  const { graph, handIn } = cut(flattenRegions(given), gradients);
   const weights = await inlined(graph.weights);
   const made = new Set(graph.nodes.flatMap((node) => node.outputs));
   const outputs = [...new Set([...graph.outputs, ...extra])].filter((name) => made.has(name));

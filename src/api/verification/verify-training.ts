@@ -6,8 +6,9 @@
  * Under a dynamic loss scale only outputs and state are compared if a gradient of the reference overflows: whether a sum
  * overflows depends on its order.
  */
-import { flattenBlocks } from '../../ir/blocks/flatten-blocks.js';
+
 import { type DType, isFloating } from '../../ir/dtype.js';
+import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import { type ConstantTensor, elementCount, typeOf } from '../../ir/graph.js';
 import { interruptible, listening } from '../../ir/interruption.js';
 import { isStateWeight } from '../../ir/passes/state-weights.js';
@@ -172,7 +173,7 @@ function fitting({ graph }: ImportedModel, arrays: Arrays): Arrays {
 
 /** The unit roundoff of the narrowest type that the step computes in. */
 function unitOf({ graph, training }: ImportedModel): number {
-  const types = [...flattenBlocks(graph).tensors.values()].map(({ dtype }) => dtype);
+  const types = [...flattenRegions(graph).tensors.values()].map(({ dtype }) => dtype);
   return roundoff([...types, ...(RECIPES[training?.precision ?? ''] ?? [])]);
 }
 
@@ -308,7 +309,7 @@ function comparedStep(
   compare: Compare,
 ): readonly StepComparison[] {
   const outputs = whole.graph.outputs.filter((name) => name in ran.outputs);
-  const made = new Set(flattenBlocks(whole.graph).nodes.flatMap((node) => node.outputs));
+  const made = new Set(flattenRegions(whole.graph).nodes.flatMap((node) => node.outputs));
   return [
     ...outputs.map((name) => compare({ part: 'output', name }, ran.outputs[name], name)),
     ...places

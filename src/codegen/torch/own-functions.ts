@@ -1,9 +1,9 @@
 /**
- * @file Operators that lowering writes out in others because ONNX Runtime lacks them, and blocks that it writes out as the file
+ * @file Operators that lowering writes out in others because ONNX Runtime lacks them, and regions that it writes out as the file
  * does, that torch has functions for: each is one operator again. An attention saves numbers of its rows for its gradient, which
  * torch's keeps by itself: both become one operator, or neither.
  */
-import { BLOCK_DOMAIN } from '../../ir/blocks/block.js';
+import { REGION_DOMAIN } from '../../ir/fused-regions/fused-region.js';
 import type { Phase } from '../../ir/graph.js';
 import { appendTo } from '../../ir/group-by.js';
 import { needed } from '../../ir/needed.js';
@@ -26,7 +26,7 @@ interface JoinedNodes {
   readonly as: Pick<ComputeNode, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'>;
 }
 
-/** By gradient block: its gradients as calls. */
+/** By gradient region: its gradients as calls. */
 type Gradients = ReadonlyMap<string, LocalGradient>;
 
 /** The graph with such operators in place of their nodes: where the last of these is. */
@@ -37,7 +37,7 @@ export function withOwnFunctions(sharded: ShardedGraph): ShardedGraph {
   const joined = [...writtenOut.values()].flatMap((whole): readonly JoinedNodes[] => {
     const gradients = hasFunction(whole, sharded) ? gradientsOf(whole, sharded, reads) : null;
     if (!gradients) return [];
-    for (const [block, gradient] of gradients) called.set(block, gradient);
+    for (const [region, gradient] of gradients) called.set(region, gradient);
     const inputs = whole.inputs.map(reads.copiesIn(whole.nodes));
     return [joinedOperator({ ...whole, inputs }), ...[...gradients.values()].map(joinedGradient)];
   });
@@ -60,8 +60,8 @@ export function withOwnFunctions(sharded: ShardedGraph): ShardedGraph {
   const inside = namesIn(sharded.nodes.filter(({ name }) => groups.has(name)));
   const gone = new Set(inside.filter((name) => !used.has(name)));
   const withoutGone = <Value>(all: ReadonlyMap<string, Value>) => new Map([...all].filter(([name]) => !gone.has(name)));
-  const asNode = (block: string, given: LocalGradient): LocalGradient => {
-    const gradient = called.get(block);
+  const asNode = (region: string, given: LocalGradient): LocalGradient => {
+    const gradient = called.get(region);
     if (!gradient) return given;
     const names = [...gradient.nodes].filter((name) => last.get(groups.get(name) as JoinedNodes)?.name === name);
     return { ...gradient, nodes: new Set(names) };
@@ -72,7 +72,7 @@ export function withOwnFunctions(sharded: ShardedGraph): ShardedGraph {
     tensors: withoutGone(sharded.tensors),
     constants: withoutGone(sharded.constants),
     ...(sharded.gradients
-      ? { gradients: new Map([...sharded.gradients].map(([block, own]) => [block, asNode(block, own)])) }
+      ? { gradients: new Map([...sharded.gradients].map(([region, own]) => [region, asNode(region, own)])) }
       : {}),
   };
 }
@@ -85,7 +85,7 @@ function joinedOperator({ op, domain, attributes, inputs, output, nodes }: Writt
 function joinedGradient({ op, attributes, operands, resultGradient, nodes }: LocalGradient): JoinedNodes {
   const inputs = [...operands.flatMap(({ tensor }) => tensor ?? []), resultGradient];
   const outputs = operands.flatMap(({ gradient }) => gradient ?? []);
-  return { nodes, as: { op: `${op}Gradient`, domain: BLOCK_DOMAIN, attributes, inputs, outputs } };
+  return { nodes, as: { op: `${op}Gradient`, domain: REGION_DOMAIN, attributes, inputs, outputs } };
 }
 
 /** Which nodes read which tensors. */

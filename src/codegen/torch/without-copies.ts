@@ -42,7 +42,7 @@ export function withoutCopies(sharded: ShardedGraph): ShardedGraph {
     ...sharded,
     nodes: kept.map(renamed),
     tensors: new Map([...sharded.tensors].filter(([name]) => !sources.has(name))),
-    ...(gradients ? { gradients: new Map([...gradients].map(([block, own]) => [block, readBy(own)])) } : {}),
+    ...(gradients ? { gradients: new Map([...gradients].map(([region, own]) => [region, readBy(own)])) } : {}),
   };
 }
 

@@ -2,7 +2,7 @@
  * @file Index of a sharded training step for reading kernels off it: the maker and the readers of each tensor, and the operator
  * of the model that each node belongs to, as its forward or its backward.
  */
-import { type GraphIndex, indexGraph } from '../../ir/blocks/matching.js';
+import { type GraphIndex, indexGraph } from '../../ir/fused-regions/matching.js';
 import type { Graph, Node } from '../../ir/graph.js';
 import { appendTo } from '../../ir/group-by.js';
 import { type Makers, makersOf } from '../../ir/makers-and-readers.js';

@@ -40,12 +40,12 @@ export interface GradientRequest {
   readonly taken?: { readonly has: (name: string) => boolean };
   /** A gradient in place of the registry's. */
   readonly own?: (node: Node) => Gradient | undefined;
-  /** Makes the gradients of recognised blocks; null for operators that are not blocks. */
-  readonly block?: (request: BlockRequest) => BlockGradient | null;
+  /** Makes the gradients of fused regions; null for operators that are not regions. */
+  readonly region?: (request: RegionRequest) => RegionGradient | null;
 }
 
-/** A block whose gradient is wanted. */
-export interface BlockRequest {
+/** A region whose gradient is wanted. */
+export interface RegionRequest {
   readonly graph: Graph;
   readonly node: Node;
   /** Per operand: whether its gradient is wanted. */
@@ -57,11 +57,11 @@ export interface BlockRequest {
   readonly weights: ReadonlyMap<string, Weight>;
 }
 
-export interface BlockGradient {
-  /** The block itself, where it stores more results for its gradient. */
+export interface RegionGradient {
+  /** The region itself, where it stores more results for its gradient. */
   readonly forward: Node | null;
   readonly nodes: readonly Node[];
-  /** Types of the new tensors outside of blocks, and new constants. */
+  /** Types of the new tensors outside of regions, and new constants. */
   readonly tensors: ReadonlyMap<string, TensorType>;
   readonly weights: ReadonlyMap<string, Weight>;
   /** Per operand: the tensor that holds its gradient. */
@@ -173,9 +173,9 @@ class Backpropagation {
     const isOfWeights = node.outputs.every((name) => name === null || this.ofWeights.has(name));
     if (!isOfWeights) for (const name of results) if (name !== null) this.ofActivations.add(name);
     const { tensors, weights } = this;
-    const block = question.block?.({ graph, node, wanted, results, tensors, weights });
-    if (block) {
-      this.adopt(node, block);
+    const region = question.region?.({ graph, node, wanted, results, tensors, weights });
+    if (region) {
+      this.adopt(node, region);
       return;
     }
     if (!gradient) throw this.without(node);
@@ -193,12 +193,12 @@ class Backpropagation {
     appendTo(this.parts, name, { tensor: part, reader: node });
   }
 
-  private adopt(node: Node, block: BlockGradient): void {
-    if (block.forward) this.replaced.set(node, block.forward);
-    for (const [name, type] of block.tensors) this.tensors.set(name, type);
-    for (const [name, weight] of block.weights) this.weights.set(name, weight);
-    this.nodes.push(...block.nodes);
-    for (const [index, part] of block.gradients.entries()) if (part !== null) this.handBack(node, index, part);
+  private adopt(node: Node, region: RegionGradient): void {
+    if (region.forward) this.replaced.set(node, region.forward);
+    for (const [name, type] of region.tensors) this.tensors.set(name, type);
+    for (const [name, weight] of region.weights) this.weights.set(name, weight);
+    this.nodes.push(...region.nodes);
+    for (const [index, part] of region.gradients.entries()) if (part !== null) this.handBack(node, index, part);
   }
 
   /** The sum of the gradients from a tensor's readers; null if none. Kept, so that it is made once. */
@@ -209,7 +209,7 @@ class Backpropagation {
     let sum = first.tensor;
     others.forEach((part, index) => {
       const isWhole = index === others.length - 1;
-      // What is inside of a block is not known outside, where its name must not be made again.
+      // What is inside of a region is not known outside, where its name must not be made again.
       const inside = tensor.startsWith(prefix) ? tensor : `${prefix}${tensor}`;
       const wanted = isWhole ? `${tensor}/gradient` : `${inside}/gradient/${index}`;
       const name = unusedName({ has: (known) => this.tensors.has(known) || taken?.has(known) === true }, wanted);

@@ -1,7 +1,7 @@
 /**
  * @file Reverse-mode differentiation as a graph pass: from a graph and a scalar of it to the same graph with the operators that
- * make that scalar's gradients (backpropagation.ts). Recognised blocks stay nodes, and so are their gradients
- * (block-gradient.ts).
+ * make that scalar's gradients (backpropagation.ts). Fused regions stay nodes, and so are their gradients
+ * (region-gradient.ts).
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -10,7 +10,7 @@ import { constant, constantWeight } from '../ops/constants.js';
 import { operatorEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { backpropagate } from './backpropagation.js';
-import { blockGradient } from './block-gradient.js';
+import { regionGradient } from './region-gradient.js';
 
 /** A graph with gradients. */
 export interface Differentiated {
@@ -21,7 +21,7 @@ export interface Differentiated {
 
 /**
  * Adds the gradients of `loss` (a scalar of the graph, any tensor) with respect to `wanted` (weights, inputs or computed
- * tensors outside of blocks). Outputs stay as they are.
+ * tensors outside of regions). Outputs stay as they are.
  * @throws AutoparError (input) `loss-not-scalar`; `no-gradient` where an operator on the path has none, or no path leads from a
  * wanted tensor to the loss; both name the path
  */
@@ -40,7 +40,7 @@ export function differentiate(graph: Graph, loss: string, wanted: readonly strin
     seeds: new Map([[loss, seed]]),
     wanted,
     prefix: '',
-    block: blockGradient,
+    region: regionGradient,
   });
   const missing = wanted.find((name) => !gradients.has(name));
   if (missing !== undefined) throw noWay(graph, loss, missing);

@@ -5,8 +5,8 @@
  * for sums inside of collectives, which are exact; the communication volume is twice as large.
  */
 
-import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { type DType, onnxOfDtype } from '../dtype.js';
+import { REGION_DOMAIN } from '../fused-regions/fused-region.js';
 import type { AttributeValue, Graph, Node, TensorType, Weight } from '../graph.js';
 import { convertedSource } from '../onnx/converted-source.js';
 import { constant, numbersOf } from '../ops/constants.js';
@@ -21,7 +21,7 @@ const WIDE = 'float32';
 const DTYPE_ATTRIBUTES: ReadonlySet<string> = new Set(['to', 'dtype']);
 
 /**
- * The graph without the type `low`, except inside of blocks. No input and no weight of a file may have the type
+ * The graph without the type `low`, except inside of regions. No input and no weight of a file may have the type
  * (`canBeHeldInFloat32`).
  */
 export function heldInFloat32(graph: Graph, low: LowType): Graph {
@@ -74,7 +74,7 @@ export function canBeHeldInFloat32(graph: Graph, low: LowType): boolean {
   );
 }
 
-/** A block's body: it is lowered as one, so that the casts need no block of their own. */
+/** A region's body: it is lowered as one, so that the casts need no region of their own. */
 function heldInside(body: Graph, low: LowType): Graph {
   const between = new Map<string, TensorType>();
   const graph = held(body, low, (near, from, to, type) => {
@@ -95,7 +95,7 @@ function casts({ layer, module, phase, forward }: Node, low: LowType, from: stri
   return [step(`${to}/round`, from, between, low), step(`${to}/widen`, between, to, WIDE)];
 }
 
-/** A block that rounds to `low` and back: its two casts stay together, and none of them is moved. */
+/** A region that rounds to `low` and back: its two casts stay together, and none of them is moved. */
 function rounding(near: Node, low: LowType, from: string, to: string, type: TensorType): Node {
   const { layer, module, phase, forward } = near;
   const body: Graph = {
@@ -112,7 +112,7 @@ function rounding(near: Node, low: LowType, from: string, to: string, type: Tens
   const attributes = { to: onnxOfDtype(low) };
   return plainNode({
     ...{ layer, module, phase, forward },
-    ...{ name, op: 'Rounding', domain: BLOCK_DOMAIN, attributes, inputs: [from], outputs: [to], body },
+    ...{ name, op: 'Rounding', domain: REGION_DOMAIN, attributes, inputs: [from], outputs: [to], body },
   });
 }
 

@@ -9,7 +9,7 @@
  *   are dispatched to their experts in 16 bit, as in software that normalises in 16 bit.
  * - BatchNormalization has the type of its image; its scale, bias and statistics stay float32.
  * - Outputs of the model keep their type.
- * - A recognised block stays one: its casts are in its body, so that it computes the same as without blocks. But for operands of
+ * - A fused region stays one: its casts are in its body, so that it computes the same as without regions. But for operands of
  *   which it reads nothing but a cast, such as an attention's queries and keys: they are cast in front of it, so that they move
  *   between devices and wait for backward in 16 bit.
  * - Operators that the file has in another type than float32 stay as they are.
@@ -34,7 +34,7 @@ export function inMixedPrecision(graph: Graph, low: LowType): Graph {
   return new Lowering(graph, low, new Map(graph.tensors), around).run();
 }
 
-/** State that a graph and the bodies of its blocks share. */
+/** State that a graph and the bodies of its regions share. */
 interface PrecisionScope {
   /** The graph's outputs. */
   readonly outputs: ReadonlySet<string>;
@@ -52,7 +52,7 @@ class Lowering {
   private readonly casts = new Map<string, string>();
   private readonly movedLow: ReadonlySet<Node>;
 
-  /** `graph`: as the file has it, a block's body too; `tensors`: the types now. */
+  /** `graph`: as the file has it, a region's body too; `tensors`: the types now. */
   constructor(
     private readonly graph: Graph,
     private readonly low: LowType,
@@ -90,20 +90,20 @@ class Lowering {
     });
   }
 
-  /** Lowers the body of a block: it reads operands in their present types, and results have the types that the body makes. */
-  private open(block: Node, body: Graph): void {
+  /** Lowers the body of a region: it reads operands in their present types, and results have the types that the body makes. */
+  private open(region: Node, body: Graph): void {
     const tensors = new Map(body.tensors);
     for (const name of body.inputs) tensors.set(name, this.tensors.get(name) ?? typeOf(body, name));
     const operands = new Map<string, string>();
     for (const name of body.inputs) {
-      if (this.typeNow(name) !== 'float32' || !readsLow(block, name, body)) continue;
-      operands.set(name, this.as(name, this.low, block));
+      if (this.typeNow(name) !== 'float32' || !readsLow(region, name, body)) continue;
+      operands.set(name, this.as(name, this.low, region));
       tensors.set(name, { ...typeOf(body, name), dtype: this.low });
     }
     const lowered = new Lowering(body, this.low, tensors, this.around).run();
-    for (const name of block.outputs) if (name !== null) this.tensors.set(name, typeOf(lowered, name));
-    const inputs = block.inputs.map((name) => (name === null ? null : (operands.get(name) ?? name)));
-    this.nodes.push({ ...block, inputs, body: reading(lowered, operands) });
+    for (const name of region.outputs) if (name !== null) this.tensors.set(name, typeOf(lowered, name));
+    const inputs = region.inputs.map((name) => (name === null ? null : (operands.get(name) ?? name)));
+    this.nodes.push({ ...region, inputs, body: reading(lowered, operands) });
   }
 
   /** The type that an operator's float32 operands are cast to. */
@@ -219,7 +219,7 @@ function readsLow(node: Node, name: string, { tensors }: Pick<Graph, 'tensors'>)
   return readers.length > 0 && !body.outputs.includes(name) && readers.every(isLow);
 }
 
-/** A block's body with other names for some of its operands. */
+/** A region's body with other names for some of its operands. */
 function reading(body: Graph, names: ReadonlyMap<string, string>): Graph {
   if (names.size === 0) return body;
   const renamed = (name: string) => names.get(name) ?? name;

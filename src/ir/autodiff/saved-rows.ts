@@ -10,9 +10,10 @@
  *
  * Their log-sum-exp alone would be enough except for rows in which a finite mask hides all keys: there −3.4e38 absorbs the log.
  */
-import { isRowOfResult, type Softmax, softmaxInside } from '../blocks/attention.js';
-import { composeRule } from '../blocks/block-rule.js';
+
 import { type DType, onnxOfDtype } from '../dtype.js';
+import { isRowOfResult, type Softmax, softmaxInside } from '../fused-regions/attention.js';
+import { composeRule } from '../fused-regions/region-rule.js';
 import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
 import type { DifferentiatedOperator, WrittenOperators } from '../operator.js';
 import { constant, constantWeight } from '../ops/constants.js';
@@ -23,17 +24,17 @@ import { unusedName } from '../unused-name.js';
 
 /** An attention that stores its rows' numbers. */
 export interface SavedRows {
-  /** The block with two more results. */
+  /** The region with two more results. */
   readonly forward: Node;
   /** Types of those two, and of tensors that only the gradient makes. */
   readonly tensors: ReadonlyMap<string, TensorType>;
-  /** The block's operators with one Softmax in place of however the exporter wrote it. */
+  /** The region's operators with one Softmax in place of however the exporter wrote it. */
   readonly nodes: readonly Node[];
   /** The name of that Softmax where the gradient computes it again. */
   readonly softmax: string;
   readonly max: string;
   readonly share: string;
-  /** The block's result, where a row of it stands for a row of scores. */
+  /** The region's result, where a row of it stands for a row of scores. */
   readonly result: { readonly name: string; readonly dtype: DType } | null;
   readonly type: DType;
   readonly isGuarded: boolean;
@@ -41,7 +42,7 @@ export interface SavedRows {
   readonly sink: string | null;
 }
 
-/** The stored numbers that the gradient `name` of an attention needs; null where the block cannot store them. */
+/** The stored numbers that the gradient `name` of an attention needs; null where the region cannot store them. */
 export function savedRows(node: Node, body: Graph, name: string): SavedRows | null {
   const softmax = softmaxInside(body);
   const scores = softmax && body.tensors.get(softmax.scores);
@@ -100,7 +101,7 @@ export function savedRows(node: Node, body: Graph, name: string): SavedRows | nu
   };
 }
 
-/** The gradient of the scores from that of the probabilities; the tensor `resultGradient` is that of the block's result. */
+/** The gradient of the scores from that of the probabilities; the tensor `resultGradient` is that of the region's result. */
 export function rowsGradient(
   operator: DifferentiatedOperator,
   { result }: SavedRows,

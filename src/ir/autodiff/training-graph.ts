@@ -4,9 +4,9 @@
  * they change; weights that are not trained stay weights.
  */
 import { batchDimensions } from '../batch.js';
-import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
+import { flattenRegions } from '../fused-regions/flatten-regions.js';
 import { type Graph, type Node, typeOf, type Weight } from '../graph.js';
 import { readersOf } from '../makers-and-readers.js';
 import { isAccumulator } from '../ops/accumulate.js';
@@ -128,7 +128,7 @@ function stackedParts(reader: Node | undefined, { tensors }: Graph, name: string
  * @throws AutoparError the errors of `appendLoss` and of `cutMicroBatches`
  */
 export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions, 'loss'>, count: number): BatchCut {
-  const plain = flattenBlocks(forward);
+  const plain = flattenRegions(forward);
   const { graph, loss, ratio } = appendLoss(plain, options.loss, true);
   // The sums whose quotient is the loss, and the tensors they need, add up over micro-batches.
   const own = new Set(plain.nodes);
@@ -160,11 +160,11 @@ function sumsIn({ nodes }: Graph): ReadonlyMap<string, string> {
   );
 }
 
-/** The forward with its loss. A loss of the model's own that is split into two sums is not a block any more. */
+/** The forward with its loss. A loss of the model's own that is split into two sums is not a region any more. */
 export function withLoss(forward: Graph, options: LossOptions, inMicroBatches: boolean): WithLoss {
   if (options.kind !== 'model-output') return appendLoss(forward, options, inMicroBatches);
-  const opened = appendLoss(flattenBlocks(forward, 'CrossEntropy'), options, inMicroBatches);
-  // Only the operators show the range of its labels; a block of them does not.
+  const opened = appendLoss(flattenRegions(forward, 'CrossEntropy'), options, inMicroBatches);
+  // Only the operators show the range of its labels; a region of them does not.
   return opened.ratio ? opened : { ...appendLoss(forward, options, inMicroBatches), classes: opened.classes };
 }
 

@@ -1,11 +1,12 @@
 /**
- * @file Writing the operators of an update: arithmetic on scalars, and for each weight a block of elementwise arithmetic, in the
+ * @file Writing the operators of an update: arithmetic on scalars, and for each weight a region of elementwise arithmetic, in the
  * phase `update`, once per step.
  */
-import { BLOCK_DOMAIN } from '../blocks/block.js';
+
 import { type DType, onnxOfDtype } from '../dtype.js';
+import { REGION_DOMAIN } from '../fused-regions/fused-region.js';
 import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
-import type { BlockKind } from '../operator.js';
+import type { RegionKind } from '../operator.js';
 import { constant, constantWeight } from '../ops/constants.js';
 import { plainNode } from '../plain-node.js';
 import { madeOnce } from '../remembered.js';
@@ -23,7 +24,7 @@ export interface UpdateOwner {
 /** The owner of operators that belong to no weight. */
 export const EVERYWHERE: UpdateOwner = { name: 'optimizer', layer: null, module: ['optimizer'], forward: null };
 
-const UPDATE: BlockKind = 'OptimizerUpdate';
+const UPDATE: RegionKind = 'OptimizerUpdate';
 
 /** Adds updates and their state to a copy of a graph. */
 export class UpdateWriter {
@@ -32,10 +33,10 @@ export class UpdateWriter {
   private readonly weights: Map<string, Weight>;
   private readonly state: StatePair[];
   private readonly scalars = new Map<string, string>();
-  /** Tensors that only bodies of blocks mention. */
+  /** Tensors that only bodies of regions mention. */
   private readonly inside = new Set<string>();
   private readonly made = new Map<string, string>();
-  private readonly blocks = new Map<string, Node>();
+  private readonly regions = new Map<string, Node>();
   /** A boolean tensor; where it is false, state stays as it is. */
   private guard: string | null = null;
 
@@ -115,17 +116,22 @@ export class UpdateWriter {
     return dtype === to ? tensor : this.add(owner, 'Cast', [tensor], { dtype: to, shape }, { to: onnxOfDtype(to) });
   }
 
-  /** A scalar that all updates read: made once for the same operands. Must be called before the block that reads it is begun. */
+  /** A scalar that all updates read: made once for the same operands. Must be called before the region that reads it is begun. */
   shared(op: string, inputs: readonly string[], dtype: DType, attributes: Attributes = {}): string {
     const key = JSON.stringify([op, inputs, dtype, attributes]);
     return madeOnce(this.made, key, () => this.add(EVERYWHERE, op, inputs, { dtype, shape: [] }, attributes));
   }
 
   /**
-   * One block of all operators that `write` adds, which read only each other, `operands` (as first inputs) and scalars. Its
+   * One region of all operators that `write` adds, which read only each other, `operands` (as first inputs) and scalars. Its
    * results are the paired state, in the order of the operands that it replaces, then the tensors that `write` returns.
    */
-  block(owner: UpdateOwner, attributes: Attributes, operands: readonly string[], write: () => readonly string[]): void {
+  region(
+    owner: UpdateOwner,
+    attributes: Attributes,
+    operands: readonly string[],
+    write: () => readonly string[],
+  ): void {
     const [firstNode, firstPair] = [this.nodes.length, this.state.length];
     const more = write();
     const nodes = this.nodes.splice(firstNode);
@@ -147,14 +153,14 @@ export class UpdateWriter {
     };
     const leaves = new Set(outputs);
     for (const name of made) if (!leaves.has(name)) this.inside.add(name);
-    const name = unusedName(this.blocks, `${owner.name}/update`);
+    const name = unusedName(this.regions, `${owner.name}/update`);
     const { module, layer, forward } = owner;
     const place = { module, layer, forward, phase: 'update' } as const;
     const node: Node = {
-      ...{ ...place, name, op: UPDATE, domain: BLOCK_DOMAIN },
+      ...{ ...place, name, op: UPDATE, domain: REGION_DOMAIN },
       ...{ attributes, inputs, outputs, group: name, body },
     };
-    this.blocks.set(name, node);
+    this.regions.set(name, node);
     this.nodes.push(node);
   }
 

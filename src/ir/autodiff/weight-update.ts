@@ -2,8 +2,8 @@
  * @file The update of one weight: SGD with momentum and Nesterov's variant, Adam, AdamW (Loshchilov and Hutter 2019), LAMB (You
  * et al. 2020), each as PyTorch computes it. Moments are state: each step reads the moments of the step before.
  *
- * All elementwise operators on a weight, its gradient and its moments are one block (blocks/block.ts): accelerators run it as
- * one kernel, which reads each of them once and writes the new values. LAMB's two norms split it in two.
+ * All elementwise operators on a weight, its gradient and its moments are one fused region (fused-regions/fused-region.ts):
+ * accelerators run it as one kernel, which reads each of them once and writes the new values. LAMB's two norms split it in two.
  */
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
 import { elementCount, type TensorType } from '../graph.js';
@@ -43,7 +43,7 @@ const RULES: Readonly<Record<OptimizerOptions['kind'], (update: WeightUpdate, wi
 interface Wide {
   readonly type: TensorType;
   readonly rate: string;
-  /** Inside of a block: the weight, and its scaled gradient. */
+  /** Inside of a region: the weight, and its scaled gradient. */
   readonly weight: () => string;
   readonly gradient: () => string;
   readonly times: (tensor: string, value: number) => string;
@@ -52,7 +52,7 @@ interface Wide {
   readonly zeros: (name: string) => string;
   /** Sets the weight of the next step. */
   readonly become: (updated: string) => void;
-  readonly block: (operands: readonly string[], body: () => readonly string[]) => void;
+  readonly region: (operands: readonly string[], body: () => readonly string[]) => void;
 }
 
 function inItsType({ write, owner, options, item, ...scalars }: WeightUpdate): Wide {
@@ -73,7 +73,7 @@ function inItsType({ write, owner, options, item, ...scalars }: WeightUpdate): W
     times: (tensor, value) => apply('Mul', tensor, write.scalar(dtype, value)),
     zeros: (name) => write.keep(`${item.name}/${name}`, type, { kind: 'zero', length }),
     become: (updated) => write.pair(item.name, write.cast(owner, updated, own), owner),
-    block: (operands, body) => write.block(owner, { optimizer: options.kind }, [item.name, ...operands], body),
+    region: (operands, body) => write.region(owner, { optimizer: options.kind }, [item.name, ...operands], body),
   };
 }
 
@@ -89,7 +89,7 @@ function descend({ write, owner, options, item }: WeightUpdate, wide: Wide): voi
   const { apply, times } = wide;
   const decay = item.decays ? weightDecay : 0;
   const before = momentum === 0 ? null : wide.zeros('momentum');
-  wide.block(before === null ? [item.gradient] : [item.gradient, before], () => {
+  wide.region(before === null ? [item.gradient] : [item.gradient, before], () => {
     const [weight, gradient] = [wide.weight(), wide.gradient()];
     const adjusted = decay === 0 ? gradient : apply('Add', gradient, times(weight, decay));
     let direction = adjusted;
@@ -114,7 +114,7 @@ function adam(update: WeightUpdate, wide: Wide): void {
   const step = write.shared('Div', [rate, moments.bias], dtype);
   const share = () => write.shared('Mul', [rate, write.scalar(dtype, decay)], dtype);
   const left = isApart && decay !== 0 ? write.shared('Sub', [write.scalar(dtype, 1), share()], dtype) : null;
-  wide.block([item.gradient, ...moments.states], () => {
+  wide.region([item.gradient, ...moments.states], () => {
     const [weight, gradient] = [wide.weight(), wide.gradient()];
     const adjusted = isApart || decay === 0 ? gradient : apply('Add', gradient, wide.times(weight, decay));
     const kept = left === null ? weight : apply('Mul', weight, left);
@@ -129,7 +129,7 @@ function lamb(update: WeightUpdate, wide: Wide): void {
   const decay = item.decays ? completeOptimizer(options).weightDecay : 0;
   const moments = momentsOf(update, wide);
   let direction = '';
-  wide.block([item.gradient, ...moments.states], () => {
+  wide.region([item.gradient, ...moments.states], () => {
     const adjusted = apply('Div', moments.next(wide.gradient()), moments.bias);
     direction = decay === 0 ? adjusted : apply('Add', adjusted, wide.times(wide.weight(), decay));
     return [direction];
@@ -152,7 +152,7 @@ function lamb(update: WeightUpdate, wide: Wide): void {
   };
   const [own, change] = [norm(wide.weight()), norm(direction)];
   const ratios = parts === 1 ? null : spread(trust(update, own, change));
-  wide.block(ratios === null ? [direction, own, change] : [direction, ratios], () => {
+  wide.region(ratios === null ? [direction, own, change] : [direction, ratios], () => {
     const length = apply('Mul', ratios ?? trust(update, own, change), wide.rate);
     wide.become(apply('Sub', wide.weight(), apply('Mul', direction, length)));
     return [];
@@ -173,7 +173,7 @@ interface Moments {
   readonly states: readonly string[];
   /** Bias correction of the mean, 1 − βᵗ: its divisor. */
   readonly bias: string;
-  /** Inside of a block: updates both moments; returns mean / (root of the bias-corrected mean square + epsilon). */
+  /** Inside of a region: updates both moments; returns mean / (root of the bias-corrected mean square + epsilon). */
   readonly next: (gradient: string) => string;
 }
 

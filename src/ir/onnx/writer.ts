@@ -2,8 +2,9 @@
  * @file Writes a Graph as ONNX: for segments, for constant folding and for export. One pass, no shape information on
  * inner values: readers infer it.
  */
-import { flattenBlocks } from '../blocks/flatten-blocks.js';
+
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
+import { flattenRegions } from '../fused-regions/flatten-regions.js';
 import {
   type AttributeValue,
   elementCount,
@@ -48,7 +49,7 @@ const DOMAIN_VERSIONS: Readonly<Record<string, number>> = { 'ai.onnx.ml': 4 };
 
 /** The graph as the bytes of an ONNX model of INTERNAL_OPSET, or of a newer one where an operator needs it. */
 export function writeOnnx(given: Graph, options: WriteOptions = {}): Uint8Array {
-  const graph = writtenOut(flattenBlocks(given));
+  const graph = writtenOut(flattenRegions(given));
   const taken = new Set([...graph.tensors.keys(), ...graph.weights.keys()]);
   const constants: TensorProto[] = [];
   const keep = (name: string, type: DType, shape: readonly number[], values: readonly number[]): string => {

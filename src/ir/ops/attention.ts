@@ -24,7 +24,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
     entry({
       op: 'Attention',
       family: 'attention',
-      block: 'Attention',
+      region: 'Attention',
       infer: (operator) => {
         const { batch, heads, keyHeads, query, past, keys, width, valueWidth, flat } = attentionSizes(operator);
         const { dtype } = operand(operator, 0);
@@ -59,7 +59,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
         op: 'RotaryEmbedding',
         family: 'attention',
         precision: 'follow',
-        block: 'RotaryEmbedding',
+        region: 'RotaryEmbedding',
         infer: (operator) => [ofRank(operator, 0, 3, true)],
         rule: (operator) => {
           const { shape } = operand(operator, 0);

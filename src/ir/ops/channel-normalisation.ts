@@ -16,7 +16,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'BatchNormalization',
     family: 'normalisation',
-    block: 'BatchNormalization',
+    region: 'BatchNormalization',
     precision: 'data',
     infer: (operator) => {
       const type = ofRank(operator, 0, 2, true);

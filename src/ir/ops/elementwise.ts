@@ -4,7 +4,7 @@
  */
 import type { DType } from '../dtype.js';
 import { dtypeBits, isFloating } from '../dtype.js';
-import type { BlockKind, Operator, OperatorEntry, OperatorRole } from '../operator.js';
+import type { Operator, OperatorEntry, OperatorRole, RegionKind } from '../operator.js';
 import { elementwiseGradients } from './elementwise-gradient.js';
 import { entry, isFree, perElement, presentOperands } from './entry.js';
 import { broadcast, dtypeAttribute, mismatch, numberOf, operand, repeated } from './operands.js';
@@ -21,7 +21,7 @@ interface ElementwiseRow {
   readonly linear?: OperatorEntry['linear'];
   readonly isView?: boolean;
   readonly role?: OperatorRole;
-  readonly block?: BlockKind;
+  readonly region?: RegionKind;
   readonly parameterInputs?: OperatorEntry['parameterInputs'];
   /** The plain form, for devices that lack the operator. */
   readonly plain?: PlainBody;
@@ -59,7 +59,7 @@ const ROWS: readonly ElementwiseRow[] = [
   ...['Sqrt', 'Reciprocal'].map((op) => one(op, 4)),
   ...['Exp', 'Log', 'Sigmoid', 'Tanh', 'Erf', 'Elu', 'Selu', 'Celu', 'Softplus'].map((op) => one(op, 8)),
   { ...one('Swish', 8), plain: plainSwish },
-  { ...one('Gelu', 12), block: 'Gelu' },
+  { ...one('Gelu', 12), region: 'Gelu' },
   one('Mish', 12),
   ...['Sin', 'Cos', 'Tan', 'Asin', 'Acos', 'Atan', 'Sinh', 'Cosh', 'Asinh', 'Acosh', 'Atanh'].map((op) => one(op, 8)),
   ...['IsNaN', 'IsInf'].map((op) => test(op, 'one')),
@@ -185,7 +185,7 @@ function tableEntry(row: ElementwiseRow): OperatorEntry {
         : perElement(row.flops ?? 1),
     ...(row.isView ? { isView: true } : {}),
     ...(row.role ? { role: row.role } : {}),
-    ...(row.block ? { block: row.block } : {}),
+    ...(row.region ? { region: row.region } : {}),
     ...(row.parameterInputs ? { parameterInputs: row.parameterInputs } : {}),
   });
   return row.plain ? withPlainForm(made, row.plain) : made;

@@ -21,7 +21,7 @@ const NOTE =
   'Keys and the features of a head are not sharded; nor are heads if one tensor packs queries and smaller keys and values.';
 
 export const fusedAttentionEntries: readonly OperatorEntry[] = [
-  { ...projectedEntry('Attention', { bias: 2, mask: 3, past: 4, scores: 5, dtype: 0 }), block: 'Attention' },
+  { ...projectedEntry('Attention', { bias: 2, mask: 3, past: 4, scores: 5, dtype: 0 }), region: 'Attention' },
   differentiable(
     projectedEntry('QAttention', { bias: 2, mask: 5, past: 8, scores: null, dtype: 2 }),
     'its input and weights are whole numbers',
@@ -31,7 +31,7 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
       op: 'MultiHeadAttention',
       domain: DOMAIN,
       family: 'attention',
-      block: 'Attention',
+      region: 'Attention',
       attributes: { num_heads: 'count' },
       infer: (operator) => resultsOf(operator, sizesOf(operator, MULTI_HEAD)).slice(0, operator.outputCount),
       rule: (operator) => multiHeadRule(operator, MULTI_HEAD),

@@ -16,7 +16,7 @@ const ENTRIES: readonly OperatorEntry[] = [
       op,
       domain: DOMAIN,
       family: 'elementwise',
-      block: 'Gelu',
+      region: 'Gelu',
       infer: (operator) => {
         const type = operand(operator, 0);
         if (operator.inputs[1] && ofRank(operator, 1, 1).shape[0] !== type.shape.at(-1))
@@ -32,7 +32,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'Gelu',
     domain: DOMAIN,
     family: 'elementwise',
-    block: 'Gelu',
+    region: 'Gelu',
     infer: (operator) => [operand(operator, 0)],
     rule: '*a -> *a',
     work: perElement(12),

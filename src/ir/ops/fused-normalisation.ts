@@ -86,7 +86,7 @@ function skipEntry(op: string, { scales, bias, plain }: SkipResults): OperatorEn
     op,
     domain: DOMAIN,
     family: 'normalisation',
-    block: plain,
+    region: plain,
     infer: (operator) => {
       const [x, skip] = [ofRank(operator, 0, 2, true), operand(operator, 1)];
       if (broadcast(operator, [x.shape, skip.shape]).join() !== x.shape.join())

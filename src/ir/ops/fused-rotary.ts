@@ -18,7 +18,7 @@ export const fusedRotaryEntries: readonly OperatorEntry[] = (['RotaryEmbedding',
         domain: 'com.microsoft',
         family: 'attention',
         precision: 'follow',
-        ...(op === 'RotaryEmbedding' ? { block: op } : {}),
+        ...(op === 'RotaryEmbedding' ? { region: op } : {}),
         infer: (operator) => {
           const type = ofRank(operator, 0, 3, true);
           if (!Number.isInteger(headsOf(operator)))

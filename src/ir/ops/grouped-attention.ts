@@ -22,7 +22,7 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
       op: 'GroupQueryAttention',
       domain: 'com.microsoft',
       family: 'attention',
-      block: 'Attention',
+      region: 'Attention',
       attributes: { num_heads: 'count', kv_num_heads: 'count' },
       constantInputs: [{ index: 6, attribute: 'total_sequence_length', form: 'tensor' }],
       infer: (operator) => {

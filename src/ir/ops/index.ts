@@ -1,9 +1,10 @@
 /**
  * @file The operator registry: the entries of all families in one table, and the entry of an operator that has none.
  */
-import { blockEntries } from '../blocks/block-entry.js';
+
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
+import { fusedRegionEntries } from '../fused-regions/region-entry.js';
 import type { Operator, OperatorEntry, OperatorRole } from '../operator.js';
 import { accumulateEntry } from './accumulate.js';
 import { attentionEntries } from './attention.js';
@@ -87,7 +88,7 @@ const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
     ...operatorEntries,
     accumulateEntry,
     kernelGradientEntry,
-    ...blockEntries((op, domain) => operatorEntry({ op, domain })),
+    ...fusedRegionEntries((op, domain) => operatorEntry({ op, domain })),
   ].map((item) => [keyOf(item.op, item.domain), item]),
 );
 

@@ -18,7 +18,7 @@ export const lossEntries: readonly OperatorEntry[] = [
     entry({
       op: 'SoftmaxCrossEntropyLoss',
       family: 'loss',
-      block: 'CrossEntropy',
+      region: 'CrossEntropy',
       infer: (operator) => [lossType(operator), operand(operator, 0)].slice(0, operator.outputCount),
       rule: lossRule,
       expansion: (operator) => lossExpansion(operator, true),

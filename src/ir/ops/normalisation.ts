@@ -15,7 +15,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'LayerNormalization',
     family: 'normalisation',
-    block: 'LayerNormalization',
+    region: 'LayerNormalization',
     complete: axisFromFront(-1),
     infer: (operator) => {
       const type = operand(operator, 0);
@@ -34,7 +34,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'RMSNormalization',
     family: 'normalisation',
-    block: 'RMSNormalization',
+    region: 'RMSNormalization',
     complete: axisFromFront(-1),
     infer: (operator) => [checkScales(operator, axisOf(operator, 'axis', operand(operator, 0).shape.length, -1))],
     rule: (operator) => trailingRule(operator, 1),
@@ -45,7 +45,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'SimplifiedLayerNormalization',
     family: 'normalisation',
-    block: 'RMSNormalization',
+    region: 'RMSNormalization',
     infer: (operator) => {
       const type = operand(operator, 0);
       const from = axisOf(operator, 'axis', type.shape.length, -1);

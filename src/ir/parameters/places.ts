@@ -19,7 +19,7 @@ import { entryOf, operatorFamily, ruleOf } from '../ops/index.js';
 
 /** One use of a weight. */
 export interface ParameterPlace {
-  /** The operator that uses it; a recognised block is one operator. */
+  /** The operator that uses it; a fused region is one operator. */
   readonly node: string;
   readonly op: string;
   /** Which operand of `node` it is. */
@@ -317,7 +317,7 @@ class PlaceFinder {
   }
 }
 
-/** The first place inside a block that the block's operand has. */
+/** The first place inside a region that the region's operand has. */
 function innerPlace(node: Node, body: Graph, operand: number): ParameterPlace | null {
   const name = node.inputs[operand];
   if (!name) return null;

@@ -1,5 +1,5 @@
 /**
- * @file Attention in the operators that exporters wrote before there was one operator for it, which recognised blocks then
+ * @file Attention in the operators that exporters wrote before there was one operator for it, which fused regions then
  * replace. Causal masks are made of positions, one mask for all layers:
  *
  *     mask [s, t] = positions [t] ≤ positions [s, 1]     in a window of w besides:  positions [t] ≥ positions [s, 1] − w + 1

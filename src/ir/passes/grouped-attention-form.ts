@@ -2,7 +2,7 @@
  * @file How GroupQueryAttention over whole sequences, without a cache, is written in plain operators: causal, with its window,
  * sinks, lengths, and with the rotation of queries and keys by tables of angles, one row for each position.
  */
-import { type GraphIndex, makerOf, valuesOf } from '../blocks/matching.js';
+import { type GraphIndex, makerOf, valuesOf } from '../fused-regions/matching.js';
 import type { Graph, Node } from '../graph.js';
 import { operatorOf } from '../operator-of.js';
 import { numbersOf } from '../ops/constants.js';

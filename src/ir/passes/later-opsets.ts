@@ -2,8 +2,9 @@
  * @file Operators of opsets after INTERNAL_OPSET in its form, as a table from operator to conversion. Other operators of these
  * opsets are the same, take more types, or are new and have an entry of their own in the registry.
  */
-import { resultOf } from '../blocks/matching.js';
+
 import { isFloating } from '../dtype.js';
+import { resultOf } from '../fused-regions/matching.js';
 import { INTERNAL_OPSET } from '../graph.js';
 import type { SourceNode } from '../onnx/model.js';
 import { constant } from '../ops/constants.js';
@@ -29,9 +30,9 @@ function asRuntimes(node: SourceNode): readonly SourceNode[] {
 }
 
 /**
- * Windows to the left and right of each query become a part of the mask. A query's position counts the keys before its block:
- * those of a cache or, where `nonpad_kv_seqlen` states how many keys each sample has, those that it does not make itself. A mask
- * of one dimension, which is new as well, is the same for all queries.
+ * Windows to the left and right of each query become a part of the mask. A query's position counts the keys before the first
+ * query: those of a cache or, where `nonpad_kv_seqlen` states how many keys each sample has, those that it does not make
+ * itself. A mask of one dimension, which is new as well, is the same for all queries.
  */
 function windowsInMask(node: SourceNode, context: RewriteContext): readonly SourceNode[] | null {
   const { left_window_size: _left, right_window_size: _right, ...attributes } = node.attributes;
@@ -90,7 +91,7 @@ function windowSides(
   ];
 }
 
-/** Gate and value are operands: recognised blocks and gradients know the two operators. */
+/** Gate and value are operands: fused regions and gradients know the two operators. */
 function swishTimes(node: SourceNode): readonly SourceNode[] {
   const { steps, add } = stepsOf(node);
   const [gate = null, value = null] = node.inputs;

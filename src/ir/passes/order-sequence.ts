@@ -6,13 +6,14 @@
  *
  * An attention whose mask lets no position see a later one is marked for the ranks of a ring (partition/zigzag.ts).
  */
-import { BLOCK_DOMAIN } from '../blocks/block.js';
-import { hasValues, isCausalMask, type Mask, masksOf, showsItself } from '../blocks/causal-mask.js';
-import { indexGraph } from '../blocks/matching.js';
+
 import { sequenceDimensions } from '../dimension-roles.js';
 import { dtypeBits } from '../dtype.js';
 import { type Factor, ruleSides } from '../factor-rule.js';
 import { type DimensionMarks, followDimensions, markOfDimension } from '../follow-dimensions.js';
+import { hasValues, isCausalMask, type Mask, masksOf, showsItself } from '../fused-regions/causal-mask.js';
+import { REGION_DOMAIN } from '../fused-regions/fused-region.js';
+import { indexGraph } from '../fused-regions/matching.js';
 import { type Graph, type Node, type TensorOrder, type TensorType, typeOf, type Weight } from '../graph.js';
 import { fixedTensors } from '../of-weights.js';
 import type { OperatorFamily } from '../operator.js';
@@ -50,7 +51,7 @@ export function withRings(graph: Graph, attention: ReadonlySet<string>, ranks: n
 
 /** Marks an attention, or its gradient, that is one of these. */
 function withRing(node: Node, attention: ReadonlySet<string>, ranks: number): Node {
-  const isOne = node.domain === BLOCK_DOMAIN && (attention.has(node.name) || attention.has(node.forward ?? ''));
+  const isOne = node.domain === REGION_DOMAIN && (attention.has(node.name) || attention.has(node.forward ?? ''));
   return isOne ? { ...node, attributes: { ...node.attributes, [ZIGZAG]: ranks } } : node;
 }
 
@@ -87,7 +88,7 @@ function causalAttention(graph: Graph): ReadonlySet<string> {
     masks.every(leavesItself) && masks.some((mask) => isCausalMask(index, mask));
   return new Set(
     graph.nodes.flatMap((node) =>
-      node.op === 'Attention' && node.domain === BLOCK_DOMAIN && isCausal(masksOf(node)) ? [node.name] : [],
+      node.op === 'Attention' && node.domain === REGION_DOMAIN && isCausal(masksOf(node)) ? [node.name] : [],
     ),
   );
 }
@@ -159,13 +160,13 @@ class Reordering {
         return (mark?.size ?? 1) === (found?.size ?? 1) && (mark?.minor ?? 1) === (found?.minor ?? 1);
       }),
     );
-    const { family = 'other', block = null } = entryOf(node.op, node.domain) ?? {};
+    const { family = 'other', region = null } = entryOf(node.op, node.domain) ?? {};
     const isSymmetric = ({ kind }: Factor) =>
       kind === 'pass' ||
       kind === 'contracting' ||
       (kind === 'expanded' && (node.body !== null || SYMMETRIC.has(family)));
     // An attention without a body may have a mask of its own. Rotary embedding has its angles as operands.
-    const isOpen = family !== 'attention' || block === 'RotaryEmbedding' || node.body !== null || factors.size === 0;
+    const isOpen = family !== 'attention' || region === 'RotaryEmbedding' || node.body !== null || factors.size === 0;
     return (
       follows &&
       isOpen &&

@@ -2,8 +2,9 @@
  * @file Sequences: exporters write `split(x)[1]` as SplitToSequence and SequenceAt. With constant indices they are plain
  * tensors again: the sequence is followed by name and disappears.
  */
-import { resultOf } from '../blocks/matching.js';
+
 import { AutoparError } from '../error.js';
+import { resultOf } from '../fused-regions/matching.js';
 import type { SourceNode } from '../onnx/model.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { optionalRewrites } from './optionals.js';

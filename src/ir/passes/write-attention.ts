@@ -2,7 +2,7 @@
  * @file Pass `write-attention`: ONNX's Attention and ONNX Runtime's GroupQueryAttention in plain operators (attention-writer.ts),
  * where a sequence is sharded over ranks and the operators are lowered one by one.
  */
-import { type GraphIndex, indexGraph } from '../blocks/matching.js';
+import { type GraphIndex, indexGraph } from '../fused-regions/matching.js';
 import type { Graph, Node } from '../graph.js';
 import { operatorOf } from '../operator-of.js';
 import { numberOf } from '../ops/operands.js';

@@ -5,6 +5,8 @@
  *
  *     softmax([S, sink]) without its last column = E / (Σ E + exp(sink − m))      m = max(max S, sink)    E = exp(S − m)
  */
+
+import { onnxOfDtype } from '../dtype.js';
 import {
   type GraphIndex,
   indexGraph,
@@ -15,8 +17,7 @@ import {
   resultOf,
   shapeOf,
   soleReader,
-} from '../blocks/matching.js';
-import { onnxOfDtype } from '../dtype.js';
+} from '../fused-regions/matching.js';
 import type { Graph, Node, TensorType } from '../graph.js';
 import { summationType } from '../ops/expansion.js';
 import { ForwardWriter } from './forward-writer.js';

@@ -34,14 +34,14 @@ export interface GraphNames {
   readonly modules: ReadonlyMap<string, readonly Node[]>;
   /** Per node the paths of the modules that it is in, outermost first. */
   readonly pathsOf: ReadonlyMap<Node, readonly string[]>;
-  /** Operators and tensors inside of recognised blocks, by the block's node. */
-  readonly insideBlocks: ReadonlyMap<string, Node>;
+  /** Operators and tensors inside of fused regions, by the region's node. */
+  readonly insideRegions: ReadonlyMap<string, Node>;
 }
 
 export function graphNames(graph: Graph): GraphNames {
   const modules = new Map<string, Node[]>();
   const pathsOf = new Map<Node, readonly string[]>();
-  const insideBlocks = new Map<string, Node>();
+  const insideRegions = new Map<string, Node>();
   for (const node of graph.nodes) {
     const paths = node.module.map((_, depth) => moduleText(node.module.slice(0, depth + 1)));
     pathsOf.set(node, paths);
@@ -49,7 +49,7 @@ export function graphNames(graph: Graph): GraphNames {
       appendTo(modules, path, node);
     }
     for (const inner of node.body?.nodes ?? [])
-      for (const name of [inner.name, ...inner.outputs]) if (name !== null) insideBlocks.set(name, node);
+      for (const name of [inner.name, ...inner.outputs]) if (name !== null) insideRegions.set(name, node);
   }
   return {
     graph,
@@ -58,7 +58,7 @@ export function graphNames(graph: Graph): GraphNames {
     tensors: tensorNames(graph),
     modules,
     pathsOf,
-    insideBlocks,
+    insideRegions,
   };
 }
 
@@ -131,13 +131,13 @@ function matchesNothing(kind: MatchKind, glob: string, names: GraphNames, source
   );
 }
 
-/** The hint for a name of an operator or tensor inside a block. */
-function hidden(glob: string, { insideBlocks }: GraphNames): string | null {
+/** The hint for a name of an operator or tensor inside a region. */
+function hidden(glob: string, { insideRegions }: GraphNames): string | null {
   const fits = globMatcher(glob);
-  for (const [name, block] of insideBlocks)
+  for (const [name, region] of insideRegions)
     if (fits(name))
       return (
-        `${name} is inside the fused region ${block.name} (${block.op}): pin the region by its factors ` +
+        `${name} is inside the fused region ${region.name} (${region.op}): pin the region by its factors ` +
         '(docs/using.md)'
       );
   return null;

@@ -3,7 +3,7 @@
  * file that the plan knows its stage and the sharding of its operands and results.
  *
  * Nodes of a plan are not quite those of the file: import folds, splits and joins them. A node of the file gets the
- * annotations of the operators that it became, `gemm` and `gemm/add`, or of the block that it went into. ONNX cannot
+ * annotations of the operators that it became, `gemm` and `gemm/add`, or of the region that it went into. ONNX cannot
  * express the mesh, partial sums, reshardings and nodes inside functions: for them, metadata_props holds the whole plan,
  * so that reading it back gives the same plan.
  */

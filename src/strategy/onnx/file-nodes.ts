@@ -1,11 +1,11 @@
 /**
  * @file Which operators of the graph a node of the file became: import folds some, splits others (`gemm` into `gemm` and
- * `gemm/add`), inlines calls of functions and joins nodes to blocks.
+ * `gemm/add`), inlines calls of functions and joins nodes to regions.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import type { NodeProto } from '../../ir/onnx/schema.js';
 
-/** Finds them by result, by name, by a name that was derived from it, and by the block around it. */
+/** Finds them by result, by name, by a name that was derived from it, and by the region around it. */
 export class OperatorsOfFile {
   private readonly byName = new Map<string, Node[]>();
   private readonly byResult = new Map<string, Node>();

@@ -10,7 +10,7 @@ import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
-import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
+import { recogniseRegions } from '../../../src/ir/passes/recognise-regions.js';
 import { randomValues } from '../ops/values.js';
 import { takeSteps } from './take-steps.js';
 
@@ -144,14 +144,14 @@ test("a model's own mean over labels that count is divided once per step too", a
   near(t, numbersOf((await runGraph(graph, feeds))['nll'] as never), numbersOf(own['nll'] as never));
 });
 
-test("labels of a model's own loss are known where the loss is recognised as a block", (t) => {
+test("labels of a model's own loss are known where the loss is recognised as a region", (t) => {
   const build = new GraphBuilder('own', 1);
   const x = build.input('x', 'float32', [8, INNER]);
   const scores = build.operator('MatMul', [x, build.parameter('w', [INNER, CLASSES])]);
   const labels = build.input('labels', 'int64', [8]);
   build.output('nll', build.operator('SoftmaxCrossEntropyLoss', [scores, labels], { reduction: 'mean' }));
   const loss: LossOptions = { kind: 'model-output' };
-  const { classes } = trainingGraph(recogniseBlocks(build.build()), {
+  const { classes } = trainingGraph(recogniseRegions(build.build()), {
     loss,
     optimizer: { kind: 'sgd', learningRate: 1 },
   });

@@ -12,7 +12,7 @@ import { takeBatchStatistics } from '../../../src/ir/autodiff/batch-statistics.j
 import { canBeHeldInFloat32, heldInFloat32 } from '../../../src/ir/autodiff/held-in-float32.js';
 import { inMixedPrecision, type LowType } from '../../../src/ir/autodiff/mixed-precision.js';
 import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
-import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { flattenRegions } from '../../../src/ir/fused-regions/flatten-regions.js';
 import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { makersOf, readersOf } from '../../../src/ir/makers-and-readers.js';
 import { operatorOf } from '../../../src/ir/operator-of.js';
@@ -172,16 +172,16 @@ for (const low of ['float16', 'bfloat16'] as const)
   });
 
 for (const name of ['gpt-tiny', 'llama-tiny'])
-  test(`blocks stay blocks, and the same is computed: ${name}`, async (t) => {
+  test(`regions stay regions, and the same is computed: ${name}`, async (t) => {
     const { graph } = await importModel(`models/${name}.onnx`);
-    const blocks = graph.nodes.filter(({ body }) => body).length;
-    t.true(blocks > 0);
+    const regions = graph.nodes.filter(({ body }) => body).length;
+    t.true(regions > 0);
     for (const low of ['float16', 'bfloat16'] as const) {
       const lowered = inMixedPrecision(graph, low);
-      t.is(lowered.nodes.filter(({ body }) => body).length, blocks);
+      t.is(lowered.nodes.filter(({ body }) => body).length, regions);
       for (const node of lowered.nodes) if (node.body) t.notThrows(() => ruleOf(operatorOf(lowered, node)), node.name);
       const kept = heldInFloat32(lowered, low);
-      const opened = heldInFloat32(inMixedPrecision(flattenBlocks(graph), low), low);
+      const opened = heldInFloat32(inMixedPrecision(flattenRegions(graph), low), low);
       const inputs = randomInputs(graph, 1);
       const [ours, theirs] = [await runGraph(kept, inputs), await runGraph(opened, inputs)];
       for (const output of graph.outputs)

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { compile, type Training } from '../../../src/api/index.js';
 import { selection } from '../../selection.js';
-import { savedModel } from '../blocks/written.js';
+import { savedModel } from '../fused-regions/written.js';
 import { c, f } from '../ops/sample.js';
 import { checkGradient } from './check-gradient.js';
 import { movementSamples } from './samples/movement.js';

@@ -1,5 +1,5 @@
 /**
- * @file Weight updates as blocks: they compute the formulas of the optimizers' papers, whole and in shards; and a weight is
+ * @file Weight updates as regions: they compute the formulas of the optimizers' papers, whole and in shards; and a weight is
  * one operator to plan.
  */
 import test from 'ava';
@@ -8,19 +8,19 @@ import { mlp } from '../../../models/mlp.js';
 import { appendOptimizer } from '../../../src/ir/autodiff/append-optimizer.js';
 import type { OptimizerOptions } from '../../../src/ir/autodiff/optimizer-options.js';
 import { cutInMicroBatches, type TrainingOptions, trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
-import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { flattenRegions } from '../../../src/ir/fused-regions/flatten-regions.js';
 import { elementCount, type Graph, type Node, type Weight } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { operatorOf } from '../../../src/ir/operator-of.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { ruleOf } from '../../../src/ir/ops/index.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
-import { provesRight } from '../blocks/every-strategy.js';
+import { provesRight } from '../fused-regions/every-strategy.js';
 
 const [STEP, RATE] = [3, 0.05];
 /** Norms of a weight, and of the change that LAMB would make to it. */
 const [OWN_NORM, CHANGE_NORM] = [1.3, 0.7];
-const isBlock = ({ op }: Node) => op === 'OptimizerUpdate';
+const isRegion = ({ op }: Node) => op === 'OptimizerUpdate';
 
 /** A weight, a gradient that is handed in, and its update. */
 function updated(shape: readonly number[], options: OptimizerOptions, decays: boolean): Graph {
@@ -38,7 +38,7 @@ function updated(shape: readonly number[], options: OptimizerOptions, decays: bo
 
 /** Scalars that all updates read, in the third step, as ONNX Runtime computes them. */
 async function scalarsOf(graph: Graph): Promise<ReadonlyMap<string, number>> {
-  const nodes = graph.nodes.filter((node) => !isBlock(node) && node.op !== 'ReduceL2');
+  const nodes = graph.nodes.filter((node) => !isRegion(node) && node.op !== 'ReduceL2');
   const before = constant('int64', [STEP - 1]);
   const weights = new Map(graph.weights).set('optimizer/step', {
     ...{ dtype: 'int64', shape: [], role: 'buffer', source: { kind: 'inline', data: before.data } },
@@ -49,7 +49,7 @@ async function scalarsOf(graph: Graph): Promise<ReadonlyMap<string, number>> {
   return new Map(Object.entries(values).map(([name, value]) => [name, numbersOf(value)[0] ?? Number.NaN]));
 }
 
-/** Values of tensors around a block, by name; moments are at least zero, as mean squares are. */
+/** Values of tensors around a region, by name; moments are at least zero, as mean squares are. */
 function valuesOf(graph: Graph, name: string, scalars: ReadonlyMap<string, number>): readonly number[] {
   const { shape } = graph.tensors.get(name) ?? { shape: [] };
   const scalar = scalars.get(name);
@@ -61,7 +61,7 @@ function valuesOf(graph: Graph, name: string, scalars: ReadonlyMap<string, numbe
   return name.endsWith('square') ? drawn.map(Math.abs) : drawn;
 }
 
-/** A block alone, with values for what it reads. */
+/** A region alone, with values for what it reads. */
 function alone(graph: Graph, node: Node, scalars: ReadonlyMap<string, number>): Graph {
   const names = [...node.inputs, ...node.outputs].filter((name) => name !== null);
   const weights = node.inputs.flatMap((name): readonly (readonly [string, Weight])[] => {
@@ -115,15 +115,15 @@ const optimizers = fc.oneof(
 );
 const shapes = fc.array(fc.constantFrom(1, 2, 4, 8), { minLength: 0, maxLength: 3 });
 
-test('a block is what its paper says, and so are its shards under every strategy', async (t) => {
+test('a region is what its paper says, and so are its shards under every strategy', async (t) => {
   await fc.assert(
     fc.asyncProperty(shapes, optimizers, fc.boolean(), async (shape, options, decays) => {
       const graph = updated(shape, options, decays);
       const scalars = await scalarsOf(graph);
-      const blocks = graph.nodes.filter(isBlock);
-      const made = new Set(blocks.flatMap(({ outputs }) => outputs));
-      for (const block of blocks) {
-        const one = alone(graph, block, scalars);
+      const regions = graph.nodes.filter(isRegion);
+      const made = new Set(regions.flatMap(({ outputs }) => outputs));
+      for (const region of regions) {
+        const one = alone(graph, region, scalars);
         const results = await evaluate(writeOnnx(one), {});
         const next = new Map(graph.state.map(({ input, output }) => [output, input]));
         for (const output of one.outputs) {
@@ -132,7 +132,7 @@ test('a block is what its paper says, and so are its shards under every strategy
           if (got.length !== elementCount(shape)) return false;
           for (const [at, number] of got.entries()) {
             const of = (name: string) => valuesOf(graph, name, scalars)[at] ?? Number.NaN;
-            const direction = block.inputs.find((name) => name !== 'w' && made.has(name));
+            const direction = region.inputs.find((name) => name !== 'w' && made.has(name));
             const wanted = direction
               ? of('w') - RATE * (OWN_NORM / CHANGE_NORM) * of(direction)
               : (byThePaper(options, decays, of)[next.get(output) ?? 'direction'] ?? Number.NaN);
@@ -172,7 +172,7 @@ for (const { says, options, each } of [
   { says: 'AdamW', options: {}, each: 1 },
   { says: 'SGD', options: { optimizer: { kind: 'sgd', learningRate: RATE } }, each: 1 },
   {
-    says: 'LAMB, with two norms between two blocks',
+    says: 'LAMB, with two norms between two regions',
     options: { optimizer: { kind: 'lamb', learningRate: RATE } },
     each: 4,
   },
@@ -190,9 +190,9 @@ for (const { says, options, each } of [
 
 test('the bodies of equal layers have one rule, and a weight keeps its dimensions', (t) => {
   const graph = updated([4, 6], { kind: 'adamw', learningRate: RATE }, true);
-  const [block] = graph.nodes.filter(isBlock);
-  t.is(block && ruleOf(operatorOf(graph, block)).text, 'a0 a1, a0 a1, a0 a1, a0 a1, , ,  -> a0 a1, a0 a1, a0 a1');
-  t.deepEqual(block?.inputs.slice(0, 4), ['w', 'g', 'w/mean', 'w/square']);
+  const [region] = graph.nodes.filter(isRegion);
+  t.is(region && ruleOf(operatorOf(graph, region)).text, 'a0 a1, a0 a1, a0 a1, a0 a1, , ,  -> a0 a1, a0 a1, a0 a1');
+  t.deepEqual(region?.inputs.slice(0, 4), ['w', 'g', 'w/mean', 'w/square']);
 });
 
 test('a body calls its operands as the graph does, sums over micro-batches too', (t) => {
@@ -202,12 +202,12 @@ test('a body calls its operands as the graph does, sums over micro-batches too',
   const { graph } = trainingGraph(mlp('mlp', { batch: 2, widths: [8, 8] }, 1), {
     ...{ loss, microBatches, optimizer: { kind: 'adamw', learningRate: RATE } },
   });
-  const opened = flattenBlocks(graph);
+  const opened = flattenRegions(graph);
   const known = new Set([...opened.inputs, ...opened.weights.keys()]);
   for (const node of opened.nodes) {
     for (const name of node.inputs) t.true(name === null || known.has(name), `${node.name} reads ${name}`);
     for (const name of node.outputs) if (name !== null) known.add(name);
   }
   for (const name of opened.outputs) t.true(known.has(name));
-  t.true(graph.nodes.filter(isBlock).every(({ inputs, body }) => body?.inputs.join() === inputs.join()));
+  t.true(graph.nodes.filter(isRegion).every(({ inputs, body }) => body?.inputs.join() === inputs.join()));
 });

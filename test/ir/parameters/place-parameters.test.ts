@@ -15,9 +15,9 @@ import { inspect } from '../../../src/api/inspect.js';
 import { importModel } from '../../../src/api/models/import.js';
 import { trainingForm } from '../../../src/api/models/training-form.js';
 import { runGraph } from '../../../src/api/verification/reference.js';
-import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import { onnxOfDtype } from '../../../src/ir/dtype.js';
 import { AutoparError } from '../../../src/ir/error.js';
+import { flattenRegions } from '../../../src/ir/fused-regions/flatten-regions.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import type { ParameterOptions } from '../../../src/ir/parameters/parameter.js';
@@ -37,7 +37,7 @@ async function placed(t: ExecutionContext, model: Graph, options: ParameterOptio
   const imported = await importModel(file);
   const { graph, trained } = trainingForm(imported, { ...options, trainMode: 'as-exported' });
   const inputs = randomInputs(imported.graph, 1);
-  compare(t, await runGraph(flattenBlocks(graph), inputs), await runGraph(flattenBlocks(imported.graph), inputs));
+  compare(t, await runGraph(flattenRegions(graph), inputs), await runGraph(flattenRegions(imported.graph), inputs));
   const { parameters } = (await inspect({ model: file, ...options })).parameters;
   t.deepEqual(
     trained,
@@ -112,7 +112,7 @@ test('--tie makes two one, transposed where their shapes say so', async (t) => {
   t.is(error?.code, 'unknown-parameter');
 });
 
-test('weights inside of recognised blocks are renamed there too', async (t) => {
+test('weights inside of fused regions are renamed there too', async (t) => {
   const builder = new GraphBuilder('norms', 1, 'exported');
   let hidden = builder.input('x', 'float32', [2, 6]);
   for (const name of ['first', 'second']) {
@@ -136,9 +136,9 @@ test('weights inside of recognised blocks are renamed there too', async (t) => {
     trained.filter((name) => !name.includes('fc')),
     ['first.weight', 'second.weight', 'first.bias', 'second.bias'],
   );
-  const blocks = graph.nodes.filter(({ body }) => body !== null);
-  t.is(blocks.length, 2);
-  const [, second] = blocks;
+  const regions = graph.nodes.filter(({ body }) => body !== null);
+  t.is(regions.length, 2);
+  const [, second] = regions;
   const inner = new Set(second?.body?.nodes.flatMap(({ inputs }) => inputs));
   t.true(inner.has('second.weight') && !inner.has('first.weight'));
 });

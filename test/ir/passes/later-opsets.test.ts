@@ -25,7 +25,7 @@ test('SwiGLU multiplies the value by the swish of its gate', async (t) => {
   compare(t, await runOnnx(writeOnnx(graph), feeds), { y: constant('float32', expected, [2, 3]) });
 });
 
-test("SwiGLU's block is found as the one of Swish and Mul", async (t) => {
+test("SwiGLU's region is found as the one of Swish and Mul", async (t) => {
   const of = (written: ReturnType<typeof node>[]) =>
     model(
       {

@@ -35,7 +35,7 @@ function sample(arrays: Feeds, index: number): Feeds {
 /** The model of one sample, rebuilt at a batch, gives each sample what the model itself gives it. */
 async function eachSampleAsBefore(t: ExecutionContext, proto: ModelProto, inputs: Feeds): Promise<Graph> {
   const file = await saved(proto);
-  const { graph } = await importModel(file, { globalBatch: BATCH, blocks: false });
+  const { graph } = await importModel(file, { globalBatch: BATCH, fusedRegions: false });
   const found = await runOnnx(writeOnnx(graph), inputs);
   for (let index = 0; index < BATCH; index++)
     compare(t, sample(found, index), await runOnnx(file, sample(inputs, index)));
@@ -238,7 +238,7 @@ test('scores of all pairs and losses over all samples are those of the model at 
   );
   const file = await saved(proto);
   const inputs = { a: floats(4), b: noise([BATCH, 4], 9) };
-  const { graph } = await importModel(file, { dims: { N: 1 }, globalBatch: BATCH, blocks: false });
+  const { graph } = await importModel(file, { dims: { N: 1 }, globalBatch: BATCH, fusedRegions: false });
   compare(t, await runOnnx(writeOnnx(graph), inputs), await runOnnx(file, inputs));
 });
 

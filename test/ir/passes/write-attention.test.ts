@@ -1,10 +1,10 @@
 /**
- * @file Attention in plain operators gives what ONNX Runtime's operator gives, and becomes a recognised block that can take its
+ * @file Attention in plain operators gives what ONNX Runtime's operator gives, and becomes a fused region that can take its
  * keys in chunks.
  */
 import test from 'ava';
 import { importModel } from '../../../src/api/models/import.js';
-import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { flattenRegions } from '../../../src/ir/fused-regions/flatten-regions.js';
 import type { ConstantTensor } from '../../../src/ir/graph.js';
 import { encodeModel } from '../../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
@@ -91,9 +91,9 @@ for (const { says, shapes, result, attributes, mask } of CASES)
         : {}),
     };
     const { graph: written } = await importModel(await saved(graph), { sharesSequence: true });
-    compare(t, await runOnnx(writeOnnx(flattenBlocks(written)), feeds), await runOnnx(encodeModel(graph), feeds));
-    const block = written.nodes.find(({ op }) => op === 'Attention');
-    t.true(block !== undefined && ruleOf(operatorOf(written, block)).factors.get('t')?.streams);
+    compare(t, await runOnnx(writeOnnx(flattenRegions(written)), feeds), await runOnnx(encodeModel(graph), feeds));
+    const region = written.nodes.find(({ op }) => op === 'Attention');
+    t.true(region !== undefined && ruleOf(operatorOf(written, region)).factors.get('t')?.streams);
   });
 
 /** A case of GroupQueryAttention, over 6 positions and heads of 16 features. */
@@ -158,11 +158,11 @@ for (const { says, attributes, operands = [], isPacked = false, last = [5, 5] } 
     t.false(written.nodes.some(({ op }) => op === 'GroupQueryAttention'));
     compare(
       t,
-      await runOnnx(writeOnnx(flattenBlocks(written)), given),
+      await runOnnx(writeOnnx(flattenRegions(written)), given),
       await runOnnx(encodeModel(graph), given),
       1e-5,
       1e-5,
     );
-    const block = written.nodes.find(({ op }) => op === 'Attention');
-    t.true(block !== undefined && ruleOf(operatorOf(written, block)).factors.get('t')?.streams);
+    const region = written.nodes.find(({ op }) => op === 'Attention');
+    t.true(region !== undefined && ruleOf(operatorOf(written, region)).factors.get('t')?.streams);
   });

@@ -1,17 +1,17 @@
 /**
  * @file An attention whose sink is a column of its scores gives the same with the sink as a term of each row's sum, forward and
- * backward, and becomes a recognised block that can take its keys in chunks.
+ * backward, and becomes a fused region that can take its keys in chunks.
  */
 import test from 'ava';
 import { floats, GraphBuilder } from '../../../models/builder.js';
 import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
-import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { flattenRegions } from '../../../src/ir/fused-regions/flatten-regions.js';
 import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { operatorOf } from '../../../src/ir/operator-of.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { ruleOf } from '../../../src/ir/ops/index.js';
-import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
+import { recogniseRegions } from '../../../src/ir/passes/recognise-regions.js';
 import { writeSinks } from '../../../src/ir/passes/write-sinks.js';
 import { evaluate } from '../../../src/runtime/evaluate.js';
 import { compare, noise } from '../same-results.js';
@@ -52,7 +52,7 @@ async function computed(graph: Graph): Promise<Readonly<Record<string, ConstantT
   const [total = ''] = graph.outputs;
   const { graph: whole, gradients } = differentiate(graph, total, WANTED);
   const outputs = [total, ...WANTED.map((name) => gradients.get(name) ?? '')];
-  const values = await evaluate(writeOnnx({ ...flattenBlocks(whole), outputs }), feeds);
+  const values = await evaluate(writeOnnx({ ...flattenRegions(whole), outputs }), feeds);
   return Object.fromEntries(
     ['total', ...WANTED].map((name, at) => [name, values[outputs[at] ?? ''] as ConstantTensor]),
   );
@@ -61,12 +61,12 @@ async function computed(graph: Graph): Promise<Readonly<Record<string, ConstantT
 for (const isLowered of [true, false])
   test(`a sink as a term of the sum${isLowered ? ', of scores without their maximum' : ''}`, async (t) => {
     const plain = sunk({ isLowered });
-    const written = recogniseBlocks(writeSinks(plain));
+    const written = recogniseRegions(writeSinks(plain));
     const expected = await computed(plain);
     compare(t, await computed(written), expected, 1e-5, 1e-6);
     t.true(numbersOf(expected['sink'] as ConstantTensor).every((value) => Math.abs(Number(value)) > 1e-4));
-    const block = written.nodes.find(({ op }) => op === 'Attention');
-    t.true(block !== undefined && ruleOf(operatorOf(written, block)).factors.get('t')?.streams);
+    const region = written.nodes.find(({ op }) => op === 'Attention');
+    t.true(region !== undefined && ruleOf(operatorOf(written, region)).factors.get('t')?.streams);
     t.false(written.nodes.some(({ op }) => op === 'Concat' || op === 'Expand'));
   });
 

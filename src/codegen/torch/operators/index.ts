@@ -5,8 +5,8 @@
 
 import { PAIR_OPERATORS } from '../pairs.js';
 import { attentionOperators } from './attention.js';
-import { blockOperators } from './blocks.js';
 import { elementwiseOperators } from './elementwise.js';
+import { regionOperators } from './fused-regions.js';
 import { imageOperators } from './images.js';
 import { indexingOperators } from './indexing.js';
 import { layerOperators } from './layers.js';
@@ -29,7 +29,7 @@ const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
     ...imageOperators,
     ...quantisedOperators,
     ...signalOperators,
-    ...blockOperators,
+    ...regionOperators,
     ...PAIR_OPERATORS,
   ].map((operator) => [`${operator.domain}:${operator.op}`, operator]),
 );
