@@ -271,7 +271,7 @@ function slower(cost: number, bound: number, best: number, prediction: Predictio
 }
 
 /** @param atLeast no plan needs less */
-function tooLarge(least: number, atLeast: number, limit: number): DegreesRuling {
+export function tooLarge(least: number, atLeast: number, limit: number): DegreesRuling {
   const [proven, found, allowed] = [atLeast, least, limit].map(bytesWritten);
   const reason =
     atLeast > limit

@@ -12,6 +12,7 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import { cutStages } from '../partition/cut-stages.js';
 import { meshOfOperators } from '../partition/lower-stages.js';
+import type { OffloadPlaces } from '../partition/offload.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -19,7 +20,7 @@ import { innerMesh } from '../sharding-propagation/roles.js';
 import { axisSizes } from '../sharding-propagation/stage-meshes.js';
 import { Deadline, OutOfTime } from '../solver/deadline.js';
 import type { SearchResult } from '../strategy/plan-of.js';
-import type { PlanRequest } from '../strategy/request.js';
+import { isServed, type PlanRequest } from '../strategy/request.js';
 import { degreesThatShardNorms, refuseAbsentFactors, refuseIdleExperts, refuseRing } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
@@ -32,10 +33,12 @@ import {
   lowered,
   type SolvedDegrees,
   stepNanoseconds,
+  tooLarge,
 } from './choose-degrees.js';
 import type { Completion } from './completion.js';
 import { batchSize, degreesOf, type MeshDegrees, type Pins } from './degrees.js';
 import { bytesWritten, devicesWritten } from './figures.js';
+import { leastBytes } from './least-bytes.js';
 import { memoryConflict } from './memory-conflict.js';
 import { type OperatorFactsOf, operatorFactsOf } from './operator-facts.js';
 import { outsideRemedies } from './outside-remedies.js';
@@ -114,6 +117,8 @@ export class NothingFits extends AutoparError {
       readonly rejected: readonly RejectedDegrees[];
       readonly leastBytes: number;
       readonly limitBytes: number;
+      /** Whether no plan of any degrees needs less than `leastBytes`, which is known before a search. */
+      readonly isBound: boolean;
     },
   ) {
     super('nothing-fits', 'noPlan', message, {}, hint);
@@ -132,6 +137,11 @@ export interface RankedDegrees {
   /** Why it was not taken; null for the one that was. */
   readonly reason: string | null;
 }
+
+const impossible = (other: { readonly degrees: MeshDegrees; readonly reason: string }): RejectedDegrees => ({
+  ...other,
+  kind: 'impossible',
+});
 
 const GATHERS_AGAIN = 'to fit memory, ranks store shards of activations, and the backward gathers them again';
 
@@ -173,6 +183,14 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
   for (const own of asked.slice(1)) possible(own);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const parts = requestedParts(graph, cluster, options.request ?? {});
+  const least = leastOnDevice(graph, devices, parts, options);
+  if (limit !== undefined && least > limit) {
+    const large = [
+      ...rejected.map(impossible),
+      ...tried.map((degrees) => ({ degrees, ...tooLarge(least, least, limit) })),
+    ];
+    throw nothingFits(graph, cluster, large, { leastBytes: least }, limit, false, [], true);
+  }
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried);
   const [first] = solving.solved;
@@ -191,7 +209,7 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
   );
   const [best] = choice.ranked;
   const others = [
-    ...rejected.map((other): RejectedDegrees => ({ ...other, kind: 'impossible' })),
+    ...rejected.map(impossible),
     ...[...solving.reasons, ...choice.reasons].map(([degrees, ruling]): RejectedDegrees => ({ degrees, ...ruling })),
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
@@ -243,6 +261,20 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
       ...new Set((meshes?.stages ?? [found.assignment.mesh]).flatMap(pinTexts)),
     ],
   };
+}
+
+/**
+ * The bytes that no plan of any degrees needs less than on the fullest device; 0 where plans with remedies are wanted if nothing
+ * fits, or where tensors may be kept elsewhere.
+ */
+function leastOnDevice(
+  graph: Graph,
+  devices: number,
+  parts: OffloadPlaces['parts'],
+  { memory = 'searched', pipeline, operatorPins, request }: PlanOptions,
+): number {
+  const isElsewhere = isServed(request) || operatorPins !== undefined || Object.keys(parts).length > 0;
+  return memory === 'searched' || pipeline || isElsewhere ? 0 : leastBytes(graph) / devices;
 }
 
 /** Solves combinations that the pins rule out: one of them may fit instead. */
@@ -460,10 +492,11 @@ function nothingFits(
   graph: Graph,
   cluster: Cluster,
   rejected: PlanResult['rejected'],
-  { leastBytes }: DegreeChoice,
+  { leastBytes }: Pick<DegreeChoice, 'leastBytes'>,
   limit: number,
   isTimeLimited: boolean,
   remedies: readonly (string | null)[],
+  isBound = false,
 ): NothingFits {
   const devices = clusterSize(cluster);
   const reasons = rejected.map(({ degrees, reason }) => `${degreesText(degrees)}: ${reason}`).join('; ');
@@ -480,6 +513,6 @@ function nothingFits(
   return new NothingFits(
     `no combination of degrees for ${devicesWritten(devices)} is possible: ${reasons}`,
     [...remedies.filter((remedy) => remedy !== null), `use ${hints.join(', ')}`].join('; else '),
-    { rejected, leastBytes, limitBytes: limit },
+    { rejected, leastBytes, limitBytes: limit, isBound },
   );
 }

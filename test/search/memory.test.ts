@@ -13,6 +13,7 @@ import { accumulator } from '../../src/ir/ops/accumulate.js';
 import { bySearch } from '../../src/search/by-search.js';
 import type { Fitting } from '../../src/search/completion.js';
 import { fitProblem } from '../../src/search/fit-memory.js';
+import { leastBytes } from '../../src/search/least-bytes.js';
 import { leastPeak } from '../../src/search/live-peaks.js';
 import { type AssignmentNeed, MeshNeed } from '../../src/search/mesh-need.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
@@ -196,6 +197,7 @@ for (const [name, made] of [
     before.forEach((bytes, draw) => {
       const { peak, constants } = needs[draw] as AssignmentNeed;
       t.true(least <= bytes && bytes <= peak, `draw ${draw}: ${bytes} above ${peak}`);
+      t.true(leastBytes(graph) / 2 <= peak, `draw ${draw}: half of ${leastBytes(graph)} above ${peak}`);
       if (bytes >= peak - constants) equal += 1;
     });
     // Needs learnt from half of them hold for the others, and for themselves are all that operators need but constants.

@@ -145,11 +145,12 @@ export function refusedPlan({ options, cluster, training }: Choices, why: Autopa
 function without(why: AutoparError | string): Pick<ComparedPlan, 'stepSeconds' | 'peakBytes' | 'reason'> {
   if (typeof why === 'string') return { stepSeconds: null, peakBytes: null, reason: why };
   if (!(why instanceof NothingFits)) return { stepSeconds: null, peakBytes: null, reason: why.message };
-  const { leastBytes, limitBytes } = why.figures;
+  const { leastBytes, limitBytes, isBound } = why.figures;
+  const [least, limit] = [leastBytes, limitBytes].map(bytesWritten);
   return {
     stepSeconds: null,
     peakBytes: leastBytes,
-    reason: `needs ${bytesWritten(leastBytes)} of ${bytesWritten(limitBytes)} as lowered`,
+    reason: isBound ? `needs at least ${least} of ${limit}, however sharded` : `needs ${least} of ${limit} as lowered`,
   };
 }
 

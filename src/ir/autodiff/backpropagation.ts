@@ -184,11 +184,11 @@ class Backpropagation {
     const made = this.expand(gradient(operator), node, results);
     gradientNames(node.inputs).forEach((name, index) => {
       const part = made.get(name);
-      if (wanted[index] && part !== undefined) this.handBack(node, index, part);
+      if (wanted[index] && part !== undefined) this.addGradient(node, index, part);
     });
   }
 
-  private handBack(node: Node, operand: number, part: string): void {
+  private addGradient(node: Node, operand: number, part: string): void {
     const name = node.inputs[operand] ?? '';
     appendTo(this.parts, name, { tensor: part, reader: node });
   }
@@ -198,7 +198,7 @@ class Backpropagation {
     for (const [name, type] of region.tensors) this.tensors.set(name, type);
     for (const [name, weight] of region.weights) this.weights.set(name, weight);
     this.nodes.push(...region.nodes);
-    for (const [index, part] of region.gradients.entries()) if (part !== null) this.handBack(node, index, part);
+    for (const [index, part] of region.gradients.entries()) if (part !== null) this.addGradient(node, index, part);
   }
 
   /** The sum of the gradients from a tensor's readers; null if none. Kept, so that it is made once. */
