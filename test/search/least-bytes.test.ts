@@ -50,7 +50,10 @@ for (const [name, training, request] of thinned(STEPS, 2)) {
     const graph = await stepOf(`models/${name}.onnx`, training);
     const least = leastBytes(graph) / 4;
     const cluster = parseCluster('1x4:h100-sxm-80', undefined);
-    for (const degrees of [{ dp: 2, tp: 2 }, { dp: 1, tp: 4 }]) {
+    for (const degrees of [
+      { dp: 2, tp: 2 },
+      { dp: 1, tp: 4 },
+    ]) {
       const { prediction } = await plan(graph, cluster, { degrees, request });
       t.true(
         prediction.peakBytes.every((bytes) => bytes >= least),
