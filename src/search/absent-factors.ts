@@ -96,11 +96,15 @@ function sequenceProblem(graph: Graph, { tp, sp = 1 }: Pick<MeshDegrees, 'tp' | 
   return `${sp > 1 ? `sp ${sp} · tp ${tp}` : `tp ${tp}`} does not divide the ${size} positions of a sequence`;
 }
 
-/** State-space layers: every later position reads the state that a position leaves. */
-function refuseStates(graph: Graph, sp: number): void {
-  const scanning = graph.nodes.find(
+/** An operator of a state-space layer: every later position reads the state that a position leaves. */
+export function carryingState(graph: Graph): Node | undefined {
+  return graph.nodes.find(
     (node) => node.phase === 'forward' && operatorEntry(node).carriesState?.(operatorOf(graph, node)),
   );
+}
+
+function refuseStates(graph: Graph, sp: number): void {
+  const scanning = carryingState(graph);
   if (scanning)
     throw doesNotFit(
       `--sp ${sp} shards sequences, and ${scanning.op} ${scanning.name} of a state-space layer passes a state from ` +

@@ -11,6 +11,7 @@ import type { LossOptions } from '../../ir/autodiff/append-loss.js';
 import { LOW_TYPES } from '../../ir/autodiff/training-graph.js';
 import { AutoparError, nullIfRefused } from '../../ir/error.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
+import { carryingState } from '../../search/absent-factors.js';
 import { type DegreesVerdict, inOrder } from '../../search/configurations/best-configurations.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import type { ConfigurationSearchOptions } from '../../search/configurations/pricing.js';
@@ -279,12 +280,13 @@ async function spaceOf(
   generated: GeneratedModel | null,
 ): Promise<{ readonly space: SpaceOptions; readonly works: WorkOfDegrees; readonly sample: number }> {
   const sample = await sampleOf(options, read, generated);
-  const facts = factsOf((await read(1, sample)).work);
+  const { work, graph } = await read(1, sample);
+  const isStateful = options.program === true && carryingState(graph) !== undefined;
   const space: SpaceOptions = {
     devices: clusterSize(cluster),
     perNode: cluster.perNode,
     globalBatch,
-    facts,
+    facts: { ...factsOf(work), ...(isStateful ? { carriesState: true } : {}) },
     decided: decidedOf(options),
     base: { ...baseConfiguration(cluster, options, globalBatch), ...(options.program ? { program: true } : {}) },
   };

@@ -17,6 +17,8 @@ export interface ModelFacts {
   readonly layers: number;
   /** Positions that attention goes over; 1 where there is none. */
   readonly sequence: number;
+  /** Whether state-space layers pass a state from position to position, so that a program cannot shard sequences. */
+  readonly carriesState?: true;
   /** Heads of attention; null if none. */
   readonly heads: number | null;
   /** Experts per layer; 1 without. */
@@ -82,7 +84,7 @@ export function combinations(options: SpaceOptions): readonly Combination[] {
     for (const tp of divisors(devices / pp)) {
       if ((decided.tp ?? tp) !== tp) continue;
       for (const sp of divisors(devices / pp / tp)) {
-        if ((decided.sp ?? sp) !== sp || (decided.sp === undefined && sp > 1 && facts.sequence === 1)) continue;
+        if ((decided.sp ?? sp) !== sp || (decided.sp === undefined && sp > 1 && sequenceProblem(sp, facts))) continue;
         const dp = devices / pp / tp / sp;
         if ((decided.dp ?? dp) !== dp) continue;
         for (const ep of divisors(facts.experts)) {
@@ -100,6 +102,13 @@ export function withoutSequence(sp: number): string {
   return `sp ${sp} shards the sequence of attention, and the estimate of the layers has no attention`;
 }
 
+function sequenceProblem(sp: number, { sequence, carriesState }: ModelFacts): string | null {
+  if (sequence === 1) return withoutSequence(sp);
+  return carriesState
+    ? `sp ${sp} shards sequences, and state-space layers pass a state from position to position`
+    : null;
+}
+
 function combination(degrees: Degrees, options: SpaceOptions): Combination {
   const { facts, globalBatch, decided, perNode } = options;
   const { pp, dp, sp, tp } = degrees;
@@ -109,7 +118,8 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
     return no(`tp ${tp} exceeds the node of ${perNode} devices; searched only with --tp ${tp}`);
   if (facts.heads !== null && tp > facts.heads && decided.tp === undefined)
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
-  if (sp > 1 && facts.sequence === 1) return no(withoutSequence(sp));
+  const whole = sp > 1 ? sequenceProblem(sp, facts) : null;
+  if (whole !== null) return no(whole);
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
   if (decided.tpSequence && tp > 1 && facts.sequence % (sp * tp) !== 0)
     return no(`norms cannot be sharded over tp ${tp}: sp · tp does not divide the sequence of ${facts.sequence}`);
