@@ -18,7 +18,6 @@ import { nullIfRefused } from '../../ir/error.js';
 import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import { groupBy } from '../../ir/group-by.js';
-import type { LayerClass } from '../../ir/layers.js';
 import { reached } from '../../ir/needed.js';
 import { moduleText } from '../../ir/onnx/module-path.js';
 import { firstOfLayers } from '../../ir/passes/first-of-layers.js';
@@ -46,8 +45,8 @@ interface TrainingPurpose {
 /** A model's operators for a purpose, one layer of each run. */
 export interface GraphOfWork {
   readonly graph: Graph;
-  /** The layers that each remaining layer stands for, where it stands for several. */
-  readonly runs: readonly LayerClass[];
+  /** For each layer of the model, in order, the one of the graph that stands for it. */
+  readonly standIns: ReadonlyMap<string, string>;
   /** Weights that several layers read. */
   readonly shared: ReadonlySet<string>;
   /** Tokens of a sample; null where its inputs are not tokens. */
@@ -69,8 +68,6 @@ export interface ReadWork {
   readonly graph: Graph;
   /** How its operators are sharded over the tensor-parallel ranks. */
   readonly assignment: Assignment;
-  /** The layers that each remaining layer stands for. */
-  readonly runs: readonly LayerClass[];
   /** Tokens of a sample; null where its inputs are not tokens. */
   readonly sequence: number | null;
   /** The tensors that its parts hold, by name; computed on demand. */
@@ -82,11 +79,11 @@ export interface ReadWork {
  * @throws AutoparError where the graph has no gradient, or no output that the loss can use
  */
 export function graphOfWork(whole: Graph, purpose: Purpose, low?: LowType): GraphOfWork {
-  const { graph: forward, runs } = firstOfLayers(withOnlyLayer(whole));
+  const { graph: forward, standIns } = firstOfLayers(withOnlyLayer(whole));
   const graph = low === undefined ? forward : inMixedPrecision(forward, low);
   return {
     graph: purpose.kind === 'training' ? withGradients(graph, purpose.loss) : graph,
-    runs,
+    standIns,
     shared: sharedWeights(whole),
     sequence: tokensOf(graph),
     stored: null,
@@ -174,7 +171,7 @@ export async function graphWork(
   cluster: Cluster,
   known: Pick<ReadWork, 'graph' | 'assignment'> | null = null,
 ): Promise<ReadWork> {
-  const { graph, runs, sequence, stored } = of;
+  const { graph, standIns, sequence, stored } = of;
   const ranks = ranksOf(cluster, tp);
   const same = known && atOtherSamples(known.assignment, known.graph, graph);
   const { assignment, sharded } = same
@@ -187,10 +184,10 @@ export async function graphWork(
       stored ? { ...part, storedByPrograms: stored.parts.get(name) ?? 1 } : part,
     ]),
   );
-  const repeats = repeatsOf(runs);
-  const named = [...works]
-    .filter(([name]) => name !== 'first' && name !== 'last')
-    .flatMap((layer) => Array.from({ length: repeats.get(layer[0]) ?? 1 }, () => layer));
+  const named = [...standIns.values()].flatMap((name) => {
+    const part = works.get(name);
+    return part ? [[name, part] as const] : [];
+  });
   const layers = named.map(([, part]) => part);
   const classes = classesOf(layers.length > 0 ? layers : [NO_WORK]);
   const order = classes
@@ -215,7 +212,7 @@ export async function graphWork(
       last: held('last'),
     };
   };
-  return { work, graph, assignment, runs, sequence, tensors };
+  return { work, graph, assignment, sequence, tensors };
 }
 
 /** The part that each operator and each weight belongs to, and the places of operators. */
@@ -228,10 +225,6 @@ function partsOf({ graph, shared }: GraphOfWork): {
   // A stage that begins with a later layer has its own copy, which is small or one table for all.
   const holderOf = (weight: string) => (shared.has(weight) ? 'first' : undefined);
   return { places, parts: { partOf, inScan: scans(graph), holderOf } };
-}
-
-function repeatsOf(runs: readonly LayerClass[]): ReadonlyMap<string, number> {
-  return new Map(runs.map(({ name, instances }) => [name, instances.length]));
 }
 
 /** The ranks of a tensor-parallel group: as many devices in one node. */
@@ -314,11 +307,11 @@ function classesOf(
  * sent: every stage computes them itself.
  */
 function boundaryOf(
-  { graph, runs }: GraphOfWork,
+  { graph, standIns }: GraphOfWork,
   places: ReadonlyMap<string, string>,
   sizeOf: (tensor: string) => number,
 ): number {
-  const repeats = repeatsOf(runs);
+  const several = new Set([...standIns].flatMap(([layer, own]) => (layer === own ? [] : [own])));
   const makers = new Map<string, Node>();
   const parameters = [...graph.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
   const moved = reached(graph.nodes, parameters).tensors;
@@ -334,7 +327,7 @@ function boundaryOf(
       const maker = input === null ? undefined : makers.get(input);
       const from = maker ? (places.get(maker.group) ?? '') : '';
       if (!maker || input === null || !moved.has(input)) continue;
-      const isRepeated = (repeats.get(from) ?? 1) > 1;
+      const isRepeated = several.has(from);
       if (from === to || from === 'first' || (to === 'last' && !isRepeated)) continue;
       const set = handed.get(`${from} ${to}`) ?? new Set<string>();
       handed.set(`${from} ${to}`, set.add(input));

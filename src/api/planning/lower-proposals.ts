@@ -169,7 +169,9 @@ class ProposalLowering {
         others.set(key, notTaken(priced, unplanned));
         continue;
       }
-      choices.options.onProgress?.(`planning proposal ${tried} of ${Math.max(tried, Math.min(proposals.length, LOWERED))}`);
+      choices.options.onProgress?.(
+        `planning proposal ${tried} of ${Math.max(tried, Math.min(proposals.length, LOWERED))}`,
+      );
       const result = await this.lower(priced);
       if (!(result instanceof AutoparError)) continue;
       others.set(key, notTaken(priced, result));

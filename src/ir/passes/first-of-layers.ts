@@ -1,39 +1,44 @@
 /**
  * @file Pass `first-of-layers`: a model with runs of equal layers in a row replaced by the first of each run. The cost of a
- * layer is computed once, however many follow it; a model of a hundred layers is searched like one of two.
+ * layer is computed once, however many follow it; a model of a hundred layers is searched like one of two. Where kinds of layers
+ * alternate, as local and global attention do, several layers together are the unit of a run.
  *
- * Layers are equal where their operators, attributes, types and inner wiring are; a run of them is in a row where each reads
- * the layer before it at the same places (or tensors that all of them read: a mask, rotary tables) and nothing else reads it.
+ * Units are equal where their operators, attributes, types and inner wiring are; a run of them is in a row where each reads
+ * the unit before it at the same places (or tensors that all of them read: a mask, rotary tables) and nothing else reads it.
  */
 import type { Graph, Node } from '../graph.js';
-import { type LayerClass, operatorsByLayer } from '../layers.js';
+import { operatorsByLayer } from '../layers.js';
 import { structureOf, typeKey } from '../structure-key.js';
 import { withOperands } from '../with-operands.js';
 
+/** The most layers of a unit. */
+const LONGEST_UNIT = 12;
+
 /**
- * The graph with one layer for each run; graphs with state, and layers without repetition, stay as they are. Results that only
- * layers left out make (a cache) are not outputs any more.
+ * The graph with one unit for each run; graphs with state, and layers without repetition, stay as they are. Results that only
+ * layers left out make (a cache) are not outputs any more. `standIns`: for each layer, in order, the one that stands for it.
  */
-export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly runs: readonly LayerClass[] } {
-  const layers = [...operatorsByLayer(graph.nodes)].map(([name, nodes]) => layerOf(name, nodes, graph));
-  if (graph.state.length > 0 || graph.microBatches || layers.length < 2) return { graph, runs: [] };
-  const readers = readersOf(graph);
-  const runs: UnnamedLayer[][] = [];
-  for (let from = 0; from < layers.length; ) {
-    const run = runFrom(from, layers, readers);
-    if (run.length > 1) runs.push(run);
-    from += run.length;
+export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly standIns: ReadonlyMap<string, string> } {
+  const standIns = new Map([...operatorsByLayer(graph.nodes).keys()].map((layer) => [layer, layer]));
+  if (graph.state.length > 0 || graph.microBatches) return { graph, standIns };
+  let shortened = graph;
+  for (let size = 1; size <= LONGEST_UNIT; size++) {
+    const runs = runsOf(shortened, size);
+    if (runs.length === 0) continue;
+    shortened = without(shortened, runs);
+    const firsts = new Map(
+      runs.flatMap(([first, ...others]) =>
+        others.flatMap(({ layers }) => layers.map((layer, place) => [layer, first?.layers[place] ?? layer] as const)),
+      ),
+    );
+    for (const [layer, own] of standIns) standIns.set(layer, firsts.get(own) ?? own);
   }
-  return {
-    graph: runs.length === 0 ? graph : without(graph, runs),
-    runs: runs.map((run) => ({ name: (run[0] as UnnamedLayer).name, instances: run.map(({ name }) => name) })),
-  };
+  return { graph: shortened, standIns };
 }
 
-/** One layer, seen apart from its names. */
-interface UnnamedLayer {
-  readonly name: string;
-  readonly nodes: readonly Node[];
+/** Layers in a row, seen apart from their names. */
+interface Unit {
+  readonly layers: readonly string[];
   readonly signature: string;
   /** Tensors that it reads and does not make, weights left out, in the order in which it first does. */
   readonly externals: readonly string[];
@@ -41,7 +46,33 @@ interface UnnamedLayer {
   readonly makes: ReadonlyMap<string, number>;
 }
 
-function layerOf(name: string, nodes: readonly Node[], graph: Graph): UnnamedLayer {
+/** Runs of at least two units of so many layers. */
+function runsOf(graph: Graph, size: number): readonly (readonly Unit[])[] {
+  const layers = [...operatorsByLayer(graph.nodes)];
+  const alone = layers.map((layer) => unitOf([layer], graph));
+  const readers = readersOf(graph);
+  const unitAt = (from: number) =>
+    size === 1 ? (alone[from] as Unit) : unitOf(layers.slice(from, from + size), graph);
+  // Units of one layer each are cheap to compare; most do not repeat.
+  const repeats = (from: number) =>
+    from + 2 * size <= layers.length &&
+    alone.slice(from, from + size).every(({ signature }, place) => signature === alone[from + size + place]?.signature);
+  const runs: Unit[][] = [];
+  for (let from = 0; from < layers.length; ) {
+    const run = [unitAt(from)];
+    while (repeats(from + (run.length - 1) * size)) {
+      const next = unitAt(from + run.length * size);
+      if (!follows(next, run, readers)) break;
+      run.push(next);
+    }
+    if (run.length > 1) runs.push(run);
+    from += run.length > 1 ? run.length * size : 1;
+  }
+  return runs;
+}
+
+function unitOf(layers: readonly (readonly [name: string, nodes: readonly Node[]])[], graph: Graph): Unit {
+  const nodes = layers.flatMap(([, own]) => own);
   const { key, places } = structureOf(nodes, (tensor, body) => {
     const { weights, tensors } = body ?? graph;
     return [weights.get(tensor)?.role ?? null, typeKey(tensors.get(tensor) ?? null)];
@@ -49,7 +80,7 @@ function layerOf(name: string, nodes: readonly Node[], graph: Graph): UnnamedLay
   const outputs = nodes.flatMap((node) => node.outputs.flatMap((output) => output ?? []));
   const makes = new Map(outputs.map((output) => [output, places.get(output) as number]));
   const externals = [...places.keys()].filter((tensor) => !makes.has(tensor) && !graph.weights.has(tensor));
-  return { name, nodes, signature: key, externals, makes };
+  return { layers: layers.map(([name]) => name), signature: key, externals, makes };
 }
 
 function readersOf(graph: Graph): ReadonlyMap<string, ReadonlySet<string | null>> {
@@ -64,45 +95,33 @@ function readersOf(graph: Graph): ReadonlyMap<string, ReadonlySet<string | null>
   return readers;
 }
 
-/** The longest run that begins with a layer. */
-function runFrom(
-  from: number,
-  layers: readonly UnnamedLayer[],
-  readers: ReadonlyMap<string, ReadonlySet<string | null>>,
-): UnnamedLayer[] {
-  const first = layers[from] as UnnamedLayer;
-  const run = [first];
-  let links: string | null = null;
-  for (const layer of layers.slice(from + 1)) {
-    const before = run.at(-1) as UnnamedLayer;
-    const found = linksOf(layer, before, first);
-    if (layer.signature !== first.signature || found === null || found !== (links ?? found)) break;
-    const handsOnOnly = [...before.makes.keys()].every((tensor) =>
-      [...(readers.get(tensor) ?? [])].every((reader) => reader === before.name || reader === layer.name),
-    );
-    if (!handsOnOnly) break;
-    links = found;
-    run.push(layer);
-  }
-  return run;
+/** Whether a unit continues a run: it is equal, and reads the last one of the run as that reads the one before. */
+function follows(next: Unit, run: readonly Unit[], readers: ReadonlyMap<string, ReadonlySet<string | null>>): boolean {
+  const [first, second] = run as readonly [Unit, Unit | undefined];
+  const last = run.at(-1) as Unit;
+  const links = linksOf(next, last, first);
+  if (next.signature !== first.signature || links === null) return false;
+  if (second && links !== linksOf(second, first, first)) return false;
+  const near = new Set<string | null>([...last.layers, ...next.layers]);
+  return [...last.makes.keys()].every((tensor) => [...(readers.get(tensor) ?? [])].every((reader) => near.has(reader)));
 }
 
-/** The sources of a layer's operands: places in the layer before, or operands of the first layer too; null for others. */
-function linksOf(layer: UnnamedLayer, before: UnnamedLayer, first: UnnamedLayer): string | null {
-  const links = layer.externals.map((tensor, index) =>
+/** The sources of a unit's operands: places in the unit before, or operands of the first unit too; null for others. */
+function linksOf(unit: Unit, before: Unit, first: Unit): string | null {
+  const links = unit.externals.map((tensor, index) =>
     tensor === first.externals[index] ? 'shared' : before.makes.get(tensor),
   );
   return links.every((link) => link !== undefined) && links.some((link) => link !== 'shared') ? links.join(' ') : null;
 }
 
-/** The graph with only the first layer of each run; readers of the last one read the first. */
-function without(graph: Graph, runs: readonly (readonly UnnamedLayer[])[]): Graph {
+/** The graph with only the first unit of each run; readers of the last one read the first. */
+function without(graph: Graph, runs: readonly (readonly Unit[])[]): Graph {
   const dropped = new Set<string>();
   const renamed = new Map<string, string>();
   for (const run of runs) {
-    const [first, ...others] = run as readonly [UnnamedLayer, ...UnnamedLayer[]];
+    const [first, ...others] = run as readonly [Unit, ...Unit[]];
     const byPlace = new Map([...first.makes].map(([tensor, place]) => [place, tensor]));
-    for (const { name } of others) dropped.add(name);
+    for (const layer of others.flatMap(({ layers }) => layers)) dropped.add(layer);
     for (const [tensor, place] of others.at(-1)?.makes ?? []) renamed.set(tensor, byPlace.get(place) as string);
   }
   const nodes = graph.nodes

@@ -49,9 +49,10 @@ test('one layer for each run has the work of all of them', async (t) => {
   const graph = findLayers(build(2));
   const purpose = { kind: 'training', loss: { kind: 'cross_entropy' } } as const;
   const reduced = graphOfWork(graph, purpose);
-  t.deepEqual(reduced.runs, [{ name: 'layers.0', instances: ['layers.0', 'layers.1', 'layers.2'] }]);
+  t.deepEqual([...reduced.standIns.values()], ['layers.0', 'layers.0', 'layers.0']);
   const apart = graphOfWork({ ...graph, nodes: graph.nodes.map((node) => ({ ...node, layer: null })) }, purpose);
-  const whole = { ...apart, runs: [], graph: findLayers(apart.graph) };
+  const own = [...reduced.standIns.keys()].map((layer) => [layer, layer] as const);
+  const whole = { ...apart, standIns: new Map(own), graph: findLayers(apart.graph) };
   const [few, all] = [await graphWork(reduced, 2, CLUSTER), await graphWork(whole, 2, CLUSTER)];
   t.deepEqual(
     few.work.layers.map(({ count }) => count),

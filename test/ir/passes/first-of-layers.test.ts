@@ -41,22 +41,40 @@ const FAMILIES = [
 
 for (const family of FAMILIES) {
   test(`five layers of ${family} are those of one`, (t) => {
-    const { graph, runs } = firstOfLayers(built(`${family},layers=5`));
-    t.is(runs.length, 1);
-    t.is(runs[0]?.instances.length, 5);
+    const { graph, standIns } = firstOfLayers(built(`${family},layers=5`));
+    t.is(standIns.size, 5);
+    t.is(new Set(standIns.values()).size, 1);
     t.deepEqual(shapeOf(graph), shapeOf(built(`${family},layers=1`)));
   });
 }
 
 test('dense layers before experts are a run of their own', (t) => {
-  const { graph, runs } = firstOfLayers(
+  const { graph, standIns } = firstOfLayers(
     built('moe:layers=5,dense=2,hidden=64,heads=4,kv_heads=2,ffn=64,seq=16,vocab=64,experts=2,topk=1'),
   );
-  t.deepEqual(
-    runs.map(({ instances }) => instances.length),
-    [2, 3],
-  );
+  t.deepEqual([...standIns.values()], ['layers.0', 'layers.0', 'layers.2', 'layers.2', 'layers.2']);
   t.is(new Set(graph.nodes.flatMap(({ layer }) => layer ?? [])).size, 2);
+});
+
+const SMALL = 'hidden=64,heads=4,kv_heads=2,ffn=64,seq=16,vocab=64';
+
+test('kinds of layers that alternate are those of one round', (t) => {
+  const windows = `moe:${SMALL},window=8,experts=2,topk=1,layers=`;
+  const { graph, standIns } = firstOfLayers(built(`${windows}6`));
+  t.deepEqual(
+    [...standIns.values()],
+    [0, 1, 0, 1, 0, 1].map((layer) => `layers.${layer}`),
+  );
+  t.deepEqual(shapeOf(graph), shapeOf(built(`${windows}2`)));
+});
+
+test('rounds of several equal layers, and parts of a round behind them', (t) => {
+  const pattern = 'MM*-MMM*-MM*-M';
+  const { graph, standIns } = firstOfLayers(built(`hybrid:${SMALL},head_width=16,state_heads=2,groups=1,state=16,pattern=${pattern}`));
+  const alone = [...standIns].map(([layer, own]) => [pattern[Number(layer.slice(7))], pattern[Number(own.slice(7))]]);
+  t.is(alone.length, pattern.length);
+  t.true(alone.every(([letter, own]) => letter === own));
+  t.deepEqual(shapeOf(graph), shapeOf(built(`hybrid:${SMALL},head_width=16,state_heads=2,groups=1,state=16,pattern=M*-M`)));
 });
 
 test('layers that hand on past their neighbour stay', (t) => {
@@ -70,8 +88,9 @@ test('layers that hand on past their neighbour stay', (t) => {
         : node,
     ),
   };
-  const { runs } = firstOfLayers(skipping);
-  t.true(runs.every(({ instances }) => !instances.includes('layers.2')));
+  const { standIns } = firstOfLayers(skipping);
+  t.is(standIns.get('layers.2'), 'layers.2');
+  t.true([...standIns].every(([layer, own]) => own !== 'layers.2' || layer === 'layers.2'));
 });
 
 function lastOf(graph: Graph, layer: string): string {
