@@ -70,11 +70,16 @@ test('kinds of layers that alternate are those of one round', (t) => {
 
 test('rounds of several equal layers, and parts of a round behind them', (t) => {
   const pattern = 'MM*-MMM*-MM*-M';
-  const { graph, standIns } = firstOfLayers(built(`hybrid:${SMALL},head_width=16,state_heads=2,groups=1,state=16,pattern=${pattern}`));
+  const { graph, standIns } = firstOfLayers(
+    built(`hybrid:${SMALL},head_width=16,state_heads=2,groups=1,state=16,pattern=${pattern}`),
+  );
   const alone = [...standIns].map(([layer, own]) => [pattern[Number(layer.slice(7))], pattern[Number(own.slice(7))]]);
   t.is(alone.length, pattern.length);
   t.true(alone.every(([letter, own]) => letter === own));
-  t.deepEqual(shapeOf(graph), shapeOf(built(`hybrid:${SMALL},head_width=16,state_heads=2,groups=1,state=16,pattern=M*-M`)));
+  t.deepEqual(
+    shapeOf(graph),
+    shapeOf(built(`hybrid:${SMALL},head_width=16,state_heads=2,groups=1,state=16,pattern=M*-M`)),
+  );
 });
 
 test('layers that hand on past their neighbour stay', (t) => {
