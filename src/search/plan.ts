@@ -117,7 +117,7 @@ export class NothingFits extends AutoparError {
       readonly rejected: readonly RejectedDegrees[];
       readonly leastBytes: number;
       readonly limitBytes: number;
-      /** Whether no plan of any degrees needs less than `leastBytes`, which is known before a search. */
+      /** Whether no plan of these degrees needs less than `leastBytes`. */
       readonly isBound: boolean;
     },
   ) {
@@ -137,11 +137,6 @@ export interface RankedDegrees {
   /** Why it was not taken; null for the one that was. */
   readonly reason: string | null;
 }
-
-const impossible = (other: { readonly degrees: MeshDegrees; readonly reason: string }): RejectedDegrees => ({
-  ...other,
-  kind: 'impossible',
-});
 
 const GATHERS_AGAIN = 'to fit memory, ranks store shards of activations, and the backward gathers them again';
 
@@ -189,7 +184,7 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
       ...rejected.map(impossible),
       ...tried.map((degrees) => ({ degrees, ...tooLarge(least, least, limit) })),
     ];
-    throw nothingFits(graph, cluster, large, { leastBytes: least }, limit, false, [], true);
+    throw nothingFits(graph, cluster, large, { leastBytes: least }, limit, false, []);
   }
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried);
@@ -478,6 +473,10 @@ function degreesIn(mesh: Mesh): Pins {
   return Object.fromEntries(axisSizes(mesh));
 }
 
+function impossible(degrees: { readonly degrees: MeshDegrees; readonly reason: string }): RejectedDegrees {
+  return { ...degrees, kind: 'impossible' };
+}
+
 function tooManyOperators(count: number): AutoparError {
   return new AutoparError(
     'too-many-nodes',
@@ -496,11 +495,13 @@ function nothingFits(
   limit: number,
   isTimeLimited: boolean,
   remedies: readonly (string | null)[],
-  isBound = false,
 ): NothingFits {
   const devices = clusterSize(cluster);
   const reasons = rejected.map(({ degrees, reason }) => `${degreesText(degrees)}: ${reason}`).join('; ');
   const enough = devices * 2 ** Math.ceil(Math.log2(Math.max(2, leastBytes / Math.max(1, limit))));
+  const isBound = rejected.every(
+    (one) => one.kind === 'impossible' || (one.kind === 'too-large' && one.atLeastBytes >= leastBytes),
+  );
   const isTraining = graph.nodes.some(({ phase }) => isBackward(phase));
   const hints = [
     ...(isTimeLimited ? ['a longer --time-limit'] : []),
