@@ -22,10 +22,12 @@ export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly s
   const standIns = new Map([...operatorsByLayer(graph.nodes).keys()].map((layer) => [layer, layer]));
   if (graph.state.length > 0 || graph.microBatches) return { graph, standIns };
   let shortened = graph;
+  let layers = layersOf(graph);
   for (let size = 1; size <= LONGEST_UNIT; size++) {
-    const runs = runsOf(shortened, size);
+    const runs = runsOf(shortened, layers, size);
     if (runs.length === 0) continue;
     shortened = without(shortened, runs);
+    layers = layersOf(shortened);
     const firsts = new Map(
       runs.flatMap(([first, ...others]) =>
         others.flatMap(({ layers }) => layers.map((layer, place) => [layer, first?.layers[place] ?? layer] as const)),
@@ -46,21 +48,30 @@ interface Unit {
   readonly makes: ReadonlyMap<string, number>;
 }
 
+/** The layers of a graph in order, each a unit of its own, and the layers that read each tensor. */
+interface Layers {
+  readonly operators: readonly (readonly [name: string, nodes: readonly Node[]])[];
+  readonly alone: readonly Unit[];
+  readonly readers: ReadonlyMap<string, ReadonlySet<string | null>>;
+}
+
+function layersOf(graph: Graph): Layers {
+  const operators = [...operatorsByLayer(graph.nodes)];
+  return { operators, alone: operators.map((layer) => unitOf([layer], graph)), readers: readersOf(graph) };
+}
+
 /** Runs of at least two units of so many layers. */
-function runsOf(graph: Graph, size: number): readonly (readonly Unit[])[] {
-  const layers = [...operatorsByLayer(graph.nodes)];
-  const alone = layers.map((layer) => unitOf([layer], graph));
-  const readers = readersOf(graph);
+function runsOf(graph: Graph, { operators, alone, readers }: Layers, size: number): readonly (readonly Unit[])[] {
   const unitAt = (from: number) =>
-    size === 1 ? (alone[from] as Unit) : unitOf(layers.slice(from, from + size), graph);
-  // Units of one layer each are cheap to compare; most do not repeat.
+    size === 1 ? (alone[from] as Unit) : unitOf(operators.slice(from, from + size), graph);
+  // Units are made where their layers repeat one by one, which few do.
   const repeats = (from: number) =>
-    from + 2 * size <= layers.length &&
+    from + 2 * size <= alone.length &&
     alone.slice(from, from + size).every(({ signature }, place) => signature === alone[from + size + place]?.signature);
   const runs: Unit[][] = [];
-  for (let from = 0; from < layers.length; ) {
-    const run = [unitAt(from)];
-    while (repeats(from + (run.length - 1) * size)) {
+  for (let from = 0; from < alone.length; ) {
+    const run = repeats(from) ? [unitAt(from)] : [];
+    while (run.length > 0 && repeats(from + (run.length - 1) * size)) {
       const next = unitAt(from + run.length * size);
       if (!follows(next, run, readers)) break;
       run.push(next);
@@ -71,7 +82,7 @@ function runsOf(graph: Graph, size: number): readonly (readonly Unit[])[] {
   return runs;
 }
 
-function unitOf(layers: readonly (readonly [name: string, nodes: readonly Node[]])[], graph: Graph): Unit {
+function unitOf(layers: Layers['operators'], graph: Graph): Unit {
   const nodes = layers.flatMap(([, own]) => own);
   const { key, places } = structureOf(nodes, (tensor, body) => {
     const { weights, tensors } = body ?? graph;
