@@ -23,6 +23,7 @@ interface Case {
 
 const MODELS = {
   gpt175b: 'gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200,batch=1536',
+  gpt24: 'gpt:layers=24,hidden=12288,heads=96,seq=2048,vocab=51200,batch=1536',
   gpt1t: 'gpt:layers=128,hidden=25600,heads=160,seq=2048,vocab=51200,batch=3072',
   gpt512: 'gpt:layers=512,hidden=2048,heads=16,seq=1024,batch=512',
   llama8b: 'llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192,batch=64',
@@ -50,9 +51,12 @@ const CASES: readonly Case[] = [
   { name: 'GPT-1T', model: MODELS.gpt1t, cluster: '2048x8:a100-sxm-80', options: BF16, aim: 8 },
   { name: 'GPT-512-layers', model: MODELS.gpt512, cluster: '8x8:h100-sxm-80', aim: 10 },
   { name: 'Llama-3-8B', model: MODELS.llama8b, cluster: '8x8:h100-sxm-80', options: BF16, isFile: true, aim: 6 },
+  { name: 'Llama-3-8B-node', model: MODELS.llama8b, cluster: '1x8:h100-sxm-80', options: BF16 },
   { name: 'Llama-3-70B', model: MODELS.llama70b, cluster: '8x8:h100-sxm-80', options: BF16 },
   { name: 'Llama-3-70B-file', model: MODELS.llama70b, cluster: '8x8:h100-sxm-80', options: BF16, isFile: true },
   { name: 'MoE-8x7B', model: MODELS.moe, cluster: '4x8:h100-sxm-80', options: BF16, aim: 8 },
+  { name: 'Nemotron-H-8B', model: 'hybrid:batch=64', cluster: '4x8:h100-sxm-80', options: BF16 },
+  { name: 'GPT-24-layers', model: MODELS.gpt24, cluster: '128x8:a100-sxm-80', options: BF16 },
   { name: 'three-kinds', model: MODELS.llama70b, cluster: KINDS_FILE, options: BF16, aim: 12 },
   { name: 'DenseNet-121', model: 'densenet:batch=256', cluster: '1x8:a100-sxm-80', aim: 20 },
   { name: 'Swin', model: 'swin:batch=256', cluster: '1x8:a100-sxm-80', aim: 20 },

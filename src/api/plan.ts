@@ -9,10 +9,11 @@ import { fixedParameters, withWeightsAsState } from '../ir/passes/state-weights.
 import { withoutUndefined } from '../ir/without-undefined.js';
 import { unevenHeads } from '../search/absent-factors.js';
 import { attentionMethods } from '../search/attention-methods.js';
+import { NothingFits } from '../search/nothing-fits.js';
 import { meshSizes } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { stagePins } from '../search/pipeline/stage-pins.js';
-import { NothingFits, type PlanOptions, type PlanResult, plan as search } from '../search/plan.js';
+import { type PlanOptions, type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { AttentionMethod, SpMethod } from '../sharding-propagation/roles.js';

@@ -2,7 +2,6 @@
  * @file verify: compares the sharded program with the unsharded model, element by element; for training programs it compares
  * training steps of both.
  */
-
 import { AutoparError } from '../ir/error.js';
 import { flattenRegions } from '../ir/fused-regions/flatten-regions.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';

@@ -2,8 +2,8 @@
  * @file What a rank's nodes compute together: the gradient of one operator, or an operator that lowering writes out in others. A
  * target that has such a function may call it in their place.
  *
- * The nodes of a gradient's region (ir/autodiff/region-gradient.ts) that is lowered without communication and without
- * coordinates are the region's on smaller shapes, so that they compute the gradient of the operator on the rank's shards.
+ * The nodes of a gradient that is a region (ir/autodiff/region-gradient.ts), lowered without communication and coordinates, are
+ * the region's on smaller shapes, so that they compute the gradient of the operator on the rank's shards.
  */
 import type { ConstantTensor, Graph, Node, TensorType } from '../ir/graph.js';
 import type { Formula, Operator } from '../ir/operator.js';

@@ -2,7 +2,6 @@
  * @file Degrees that a model cannot use: sp without a sequence, ulysses with heads that sp does not divide, ep without
  * experts.
  */
-
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
 import { REGION_DOMAIN } from '../ir/fused-regions/fused-region.js';

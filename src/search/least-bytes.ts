@@ -13,7 +13,7 @@ import { isReshaped } from '../ir/ops/index.js';
 export function leastBytes(graph: Graph): number {
   const { nodes, inputs, state, weights } = graph;
   const begin = nodes.findIndex(({ phase }) => isBackward(phase));
-  const origins = new Map(inputs.map((name) => [name, name]));
+  const origins = new Map([...inputs, ...weights.keys()].map((name) => [name, name]));
   for (const node of begin < 0 ? [] : nodes.slice(0, begin)) {
     const [operand] = node.inputs;
     for (const result of node.outputs)

@@ -7,9 +7,8 @@
 import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { memoryOf, usableBytes } from '../cost-model/predict.js';
-import { clonedOperators } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, isBackward, type Node } from '../ir/graph.js';
+import type { Graph, Node } from '../ir/graph.js';
 import { cutStages } from '../partition/cut-stages.js';
 import { meshOfOperators } from '../partition/lower-stages.js';
 import type { OffloadPlaces } from '../partition/offload.js';
@@ -27,7 +26,6 @@ import { bySearch } from './by-search.js';
 import { checkRoom } from './check-room.js';
 import {
   chooseDegrees,
-  type DegreeChoice,
   type DegreesRuling,
   type FittingDegrees,
   lowered,
@@ -37,9 +35,9 @@ import {
 } from './choose-degrees.js';
 import type { Completion } from './completion.js';
 import { batchSize, degreesOf, type MeshDegrees, type Pins } from './degrees.js';
-import { bytesWritten, devicesWritten } from './figures.js';
 import { leastBytes } from './least-bytes.js';
 import { memoryConflict } from './memory-conflict.js';
+import { nothingCanFit, nothingFits, type RejectedDegrees } from './nothing-fits.js';
 import { type OperatorFactsOf, operatorFactsOf } from './operator-facts.js';
 import { outsideRemedies } from './outside-remedies.js';
 import type { PipelinedGraph } from './pipeline/pipeline.js';
@@ -108,25 +106,6 @@ export interface PlanResult
   readonly isTimeLimited: boolean;
 }
 
-/** No plan fits the memory; with what each combination of degrees needs, and the least of it. */
-export class NothingFits extends AutoparError {
-  constructor(
-    message: string,
-    hint: string,
-    readonly figures: {
-      readonly rejected: readonly RejectedDegrees[];
-      readonly leastBytes: number;
-      readonly limitBytes: number;
-      /** Whether no plan of these degrees needs less than `leastBytes`. */
-      readonly isBound: boolean;
-    },
-  ) {
-    super('nothing-fits', 'noPlan', message, {}, hint);
-  }
-}
-
-export type RejectedDegrees = DegreesRuling & { readonly degrees: MeshDegrees };
-
 export interface RankedDegrees {
   readonly degrees: MeshDegrees;
   /** Time of the step, as predicted. */
@@ -184,7 +163,7 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
       ...rejected.map(impossible),
       ...tried.map((degrees) => ({ degrees, ...tooLarge(least, least, limit) })),
     ];
-    throw nothingFits(graph, cluster, large, { leastBytes: least }, limit, false, []);
+    throw nothingCanFit(cluster, large, least, limit);
   }
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried);
@@ -459,11 +438,6 @@ function outOfTime(seconds: number): AutoparError {
   );
 }
 
-/** `dp 2 tp 4`, with sp and ep where they are given. */
-function degreesText({ dp, sp, tp, ep }: MeshDegrees): string {
-  return [`dp ${dp}`, ...(sp ? [`sp ${sp}`] : []), `tp ${tp}`, ...(ep ? [`ep ${ep}`] : [])].join(' ');
-}
-
 /** The given degrees: one per stage where stages have meshes of their own, else one for all. */
 function requestedDegrees({ degrees = {}, pipeline }: PlanOptions): readonly Pins[] {
   return pipeline?.layout.meshes?.stages.map(degreesIn) ?? [degrees];
@@ -484,36 +458,5 @@ function tooManyOperators(count: number): AutoparError {
     `the model has ${count} operators; autopar plans models of up to ${MOST_OPERATORS}`,
     {},
     'simplify the model with ONNX Runtime first, or plan a part of it',
-  );
-}
-
-function nothingFits(
-  graph: Graph,
-  cluster: Cluster,
-  rejected: PlanResult['rejected'],
-  { leastBytes }: Pick<DegreeChoice, 'leastBytes'>,
-  limit: number,
-  isTimeLimited: boolean,
-  remedies: readonly (string | null)[],
-): NothingFits {
-  const devices = clusterSize(cluster);
-  const reasons = rejected.map(({ degrees, reason }) => `${degreesText(degrees)}: ${reason}`).join('; ');
-  const enough = devices * 2 ** Math.ceil(Math.log2(Math.max(2, leastBytes / Math.max(1, limit))));
-  const isBound = rejected.every(
-    (one) => one.kind === 'impossible' || (one.kind === 'too-large' && one.atLeastBytes >= leastBytes),
-  );
-  const isTraining = graph.nodes.some(({ phase }) => isBackward(phase));
-  const hints = [
-    ...(isTimeLimited ? ['a longer --time-limit'] : []),
-    `devices with more memory (--cluster; --memory ${bytesWritten(leastBytes * 1.01).replace(' ', '')} would do)`,
-    `more of them (about ${enough}, if everything on them can be sharded)`,
-    ...(isTraining ? ['smaller micro-batches (--micro-batch)'] : []),
-    ...(isTraining && clonedOperators(graph).size === 0 ? ['--recompute full'] : []),
-    'or other degrees (--dp, --tp)',
-  ];
-  return new NothingFits(
-    `no combination of degrees for ${devicesWritten(devices)} is possible: ${reasons}`,
-    [...remedies.filter((remedy) => remedy !== null), `use ${hints.join(', ')}`].join('; else '),
-    { rejected, leastBytes, limitBytes: limit, isBound },
   );
 }

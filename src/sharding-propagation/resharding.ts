@@ -101,10 +101,10 @@ const IDLE_AXES = 3;
 const DETOURING_BUNDLES = 4;
 
 /**
- * States that a search settles before it takes the best route known so far. Searches of models on up to 64 devices settle fewer;
- * on a thousand, each between layouts of a weight in padded heads took seconds, and no plan had its route.
+ * States that a search settles before it takes the best route known so far, by its detours: exact ones may go on. On a thousand
+ * devices, routes between layouts of a weight in padded heads settled 20,000, for seconds each, and no plan had such a route.
  */
-const SETTLED_LIMIT = 200;
+const SETTLED_LIMITS: Readonly<Record<Space['detours'], number>> = { all: 20_000, one: 200, none: 200 };
 
 function cheapest(request: RouteRequest): Route {
   const { mesh } = request;
@@ -242,8 +242,9 @@ function search(space: Space, from: Layout, to: Layout, request: RouteRequest, r
   const rests = new Map<string, number>([[goal, 0]]);
   const restFrom = (state: SpaceState, key: string): number =>
     madeOnce(rests, key, () => bound(layoutOf(state, space), to, shape, elementBits));
+  const limit = SETTLED_LIMITS[space.detours];
   let left = 0;
-  for (let visit = queue.pop(); visit && left < SETTLED_LIMIT; visit = queue.pop()) {
+  for (let visit = queue.pop(); visit && left < limit; visit = queue.pop()) {
     const end = best.get(goal);
     if (end && !isBefore({ cost: visit.least, count: visit.count }, end)) break;
     if (best.get(visit.key) !== visit) continue;

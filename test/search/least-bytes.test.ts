@@ -9,7 +9,8 @@ import { importedFor } from '../../src/api/models/training-form.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { leastBytes } from '../../src/search/least-bytes.js';
-import { NothingFits, plan } from '../../src/search/plan.js';
+import { NothingFits } from '../../src/search/nothing-fits.js';
+import { plan } from '../../src/search/plan.js';
 import type { PlanRequest } from '../../src/strategy/request.js';
 import { thinned } from '../selection.js';
 
@@ -62,7 +63,7 @@ for (const [name, training, request] of thinned(STEPS, 2)) {
     }
     const refused = await t.throwsAsync(plan(graph, cluster, { memory: 'checked', memoryBytes: least - 1 }), {
       instanceOf: NothingFits,
-      message: /needs at least .* on each device/,
+      message: /^each of 4 devices needs at least .*, however the model is sharded$/,
     });
     t.true(refused?.figures.isBound);
     t.is(refused?.figures.leastBytes, least);

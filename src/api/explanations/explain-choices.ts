@@ -3,7 +3,8 @@
  * changes of the cluster. The folder's plan is planned again for it.
  */
 import type { MeshDegrees } from '../../search/degrees.js';
-import type { RankedDegrees, RejectedDegrees } from '../../search/plan.js';
+import type { RejectedDegrees } from '../../search/nothing-fits.js';
+import type { RankedDegrees } from '../../search/plan.js';
 import { endedBy } from '../options/in-javascript.js';
 import { callback, checkArguments, countOrAll, flag, options, signal as signalKind, text } from '../options/kinds.js';
 import { openReplanning, planAgain } from '../planning/replan.js';

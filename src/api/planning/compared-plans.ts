@@ -6,7 +6,7 @@ import type { Degrees, StepConfiguration } from '../../cost-model/step/configura
 import { AutoparError } from '../../ir/error.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { bytesWritten, multipleWritten } from '../../search/figures.js';
-import { NothingFits } from '../../search/plan.js';
+import { NothingFits } from '../../search/nothing-fits.js';
 import type { ComparedAlternative } from '../../search/preference.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';

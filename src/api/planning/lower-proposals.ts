@@ -7,7 +7,8 @@ import type { Degrees, StepConfiguration } from '../../cost-model/step/configura
 import { AutoparError } from '../../ir/error.js';
 import { interruptible } from '../../ir/interruption.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
-import { NothingFits, type PlanOptions } from '../../search/plan.js';
+import { NothingFits } from '../../search/nothing-fits.js';
+import type { PlanOptions } from '../../search/plan.js';
 import { NEAR, preferencesOf } from '../../search/preference.js';
 import { Deadline } from '../../solver/deadline.js';
 import type { Training } from '../models/training.js';

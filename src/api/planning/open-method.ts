@@ -7,7 +7,7 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import { timeWritten } from '../../search/figures.js';
-import { NothingFits } from '../../search/plan.js';
+import { NothingFits } from '../../search/nothing-fits.js';
 import { type AttentionMethod, SP_METHODS } from '../../sharding-propagation/roles.js';
 import type { Plan } from '../../strategy/plan.js';
 

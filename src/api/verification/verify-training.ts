@@ -6,7 +6,6 @@
  * Under a dynamic loss scale only outputs and state are compared if a gradient of the reference overflows: whether a sum
  * overflows depends on its order.
  */
-
 import { type DType, isFloating } from '../../ir/dtype.js';
 import { flattenRegions } from '../../ir/fused-regions/flatten-regions.js';
 import { type ConstantTensor, elementCount, typeOf } from '../../ir/graph.js';

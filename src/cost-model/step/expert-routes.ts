@@ -5,7 +5,6 @@
  *
  *     tokens [t, h] ─Gather→ [e, r, h] ─up, gate→ [e, r, f] ─down→ [e, r, h] ─Scatter→ [t, h]       e · r / t experts per token
  */
-
 import { isFloating } from '../../ir/dtype.js';
 import type { GraphIndex } from '../../ir/fused-regions/matching.js';
 import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';

@@ -10,7 +10,6 @@
  *
  * Their log-sum-exp alone would be enough except for rows in which a finite mask hides all keys: there −3.4e38 absorbs the log.
  */
-
 import { type DType, onnxOfDtype } from '../dtype.js';
 import { isRowOfResult, type Softmax, softmaxInside } from '../fused-regions/attention.js';
 import { composeRule } from '../fused-regions/region-rule.js';

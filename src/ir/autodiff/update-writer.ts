@@ -2,7 +2,6 @@
  * @file Writing the operators of an update: arithmetic on scalars, and for each weight a region of elementwise arithmetic, in the
  * phase `update`, once per step.
  */
-
 import { type DType, onnxOfDtype } from '../dtype.js';
 import { REGION_DOMAIN } from '../fused-regions/fused-region.js';
 import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';

@@ -2,7 +2,6 @@
  * @file Writes a Graph as ONNX: for segments, for constant folding and for export. One pass, no shape information on
  * inner values: readers infer it.
  */
-
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
 import { flattenRegions } from '../fused-regions/flatten-regions.js';
 import {

@@ -1,7 +1,6 @@
 /**
  * @file The operator registry: the entries of all families in one table, and the entry of an operator that has none.
  */
-
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import { fusedRegionEntries } from '../fused-regions/region-entry.js';

@@ -11,7 +11,7 @@ import { operatorsByLayer } from '../layers.js';
 import { structureOf, typeKey } from '../structure-key.js';
 import { withOperands } from '../with-operands.js';
 
-/** The most layers of a unit. */
+/** The most layers of a unit: rounds of models in use have two to eight. */
 const LONGEST_UNIT = 12;
 
 /**
@@ -30,7 +30,7 @@ export function firstOfLayers(graph: Graph): { readonly graph: Graph; readonly s
     layers = layersOf(shortened);
     const firsts = new Map(
       runs.flatMap(([first, ...others]) =>
-        others.flatMap(({ layers }) => layers.map((layer, place) => [layer, first?.layers[place] ?? layer] as const)),
+        others.flatMap((unit) => unit.layers.map((layer, place) => [layer, first?.layers[place] ?? layer] as const)),
       ),
     );
     for (const [layer, own] of standIns) standIns.set(layer, firsts.get(own) ?? own);

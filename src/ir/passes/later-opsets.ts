@@ -2,7 +2,6 @@
  * @file Operators of opsets after INTERNAL_OPSET in its form, as a table from operator to conversion. Other operators of these
  * opsets are the same, take more types, or are new and have an entry of their own in the registry.
  */
-
 import { isFloating } from '../dtype.js';
 import { resultOf } from '../fused-regions/matching.js';
 import { INTERNAL_OPSET } from '../graph.js';

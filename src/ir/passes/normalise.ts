@@ -7,7 +7,6 @@
  *     GatherND in order     a Reshape (exporters index a mask by [n, t] for all n and t), and so does Gather by 0, 1, 2, …
  *     GatherND of rows      Gather (exporters write table[index] so), the lookup that tables of parameters are known by
  */
-
 import { type DType, dtypeOfOnnx, isFloating, onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { resultOf } from '../fused-regions/matching.js';

@@ -6,7 +6,6 @@
  *
  * An attention whose mask lets no position see a later one is marked for the ranks of a ring (partition/zigzag.ts).
  */
-
 import { sequenceDimensions } from '../dimension-roles.js';
 import { dtypeBits } from '../dtype.js';
 import { type Factor, ruleSides } from '../factor-rule.js';

@@ -2,7 +2,6 @@
  * @file Sequences: exporters write `split(x)[1]` as SplitToSequence and SequenceAt. With constant indices they are plain
  * tensors again: the sequence is followed by name and disappears.
  */
-
 import { AutoparError } from '../error.js';
 import { resultOf } from '../fused-regions/matching.js';
 import type { SourceNode } from '../onnx/model.js';

@@ -5,7 +5,6 @@
  *
  *     softmax([S, sink]) without its last column = E / (Σ E + exp(sink − m))      m = max(max S, sink)    E = exp(S − m)
  */
-
 import { onnxOfDtype } from '../dtype.js';
 import {
   type GraphIndex,

@@ -84,7 +84,8 @@ export function combinations(options: SpaceOptions): readonly Combination[] {
     for (const tp of divisors(devices / pp)) {
       if ((decided.tp ?? tp) !== tp) continue;
       for (const sp of divisors(devices / pp / tp)) {
-        if ((decided.sp ?? sp) !== sp || (decided.sp === undefined && sp > 1 && sequenceProblem(sp, facts))) continue;
+        if ((decided.sp ?? sp) !== sp || (decided.sp === undefined && sp > 1 && wholeSequence(sp, facts) !== null))
+          continue;
         const dp = devices / pp / tp / sp;
         if ((decided.dp ?? dp) !== dp) continue;
         for (const ep of divisors(facts.experts)) {
@@ -102,7 +103,8 @@ export function withoutSequence(sp: number): string {
   return `sp ${sp} shards the sequence of attention, and the estimate of the layers has no attention`;
 }
 
-function sequenceProblem(sp: number, { sequence, carriesState }: ModelFacts): string | null {
+/** Why sequences are not sharded; null where they can be. */
+function wholeSequence(sp: number, { sequence, carriesState }: ModelFacts): string | null {
   if (sequence === 1) return withoutSequence(sp);
   return carriesState
     ? `sp ${sp} shards sequences, and state-space layers pass a state from position to position`
@@ -118,7 +120,7 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
     return no(`tp ${tp} exceeds the node of ${perNode} devices; searched only with --tp ${tp}`);
   if (facts.heads !== null && tp > facts.heads && decided.tp === undefined)
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
-  const whole = sp > 1 ? sequenceProblem(sp, facts) : null;
+  const whole = sp > 1 ? wholeSequence(sp, facts) : null;
   if (whole !== null) return no(whole);
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
   if (decided.tpSequence && tp > 1 && facts.sequence % (sp * tp) !== 0)

@@ -63,6 +63,27 @@ const spaceOf = (decided: Parameters<typeof combinations>[0]['decided'], globalB
   base: { ...BASE, globalBatch },
 });
 
+test('no program of state-space layers shards sequences; estimates of other software may', async (t) => {
+  const stateful = (decided: Parameters<typeof spaceOf>[0]) => {
+    const space = spaceOf(decided, 8);
+    return combinations({ ...space, facts: { ...FACTS, carriesState: true } });
+  };
+  t.true(combinations(spaceOf({}, 8)).some(({ degrees }) => degrees.sp > 1));
+  t.true(stateful({}).every(({ degrees }) => degrees.sp === 1));
+  t.true(
+    stateful({ sp: 2 }).every(({ reason }) => /^sp 2 shards sequences, and state-space layers/.test(reason ?? '')),
+  );
+  const asked = {
+    generate:
+      'hybrid:hidden=64,heads=4,kv_heads=2,head_width=16,ffn=64,state_heads=2,groups=1,state=16,seq=32,vocab=64,pattern=M*-M',
+    ...{ cluster: '1x8:h100-sxm-80', globalBatch: 8, loss: LOSS },
+  };
+  const spaces = async (program: { readonly program?: true }) =>
+    combinations((await prepareStep({ ...asked, ...program })).space);
+  t.true((await spaces({ program: true })).every(({ degrees }) => degrees.sp === 1));
+  t.true((await spaces({})).some(({ degrees }) => degrees.sp > 1));
+});
+
 test('a combination has the micro-batches for which the schedule that is asked for has an order', (t) => {
   const sizes = combinations(spaceOf({ pp: 4, dp: 2, schedule: 'interleaved-1f1b' }, 48)).map(
     ({ microBatches }) => microBatches,
