@@ -18,7 +18,8 @@ export const OPERATOR_DOCS = 'docs/reference/operators.md';
 
 const FAMILIES: Readonly<Record<OperatorFamily, string>> = {
   contraction: 'Contractions',
-  convolution: 'Convolutions and pooling',
+  convolution: 'Convolutions',
+  pooling: 'Pooling',
   attention: 'Attention',
   normalisation: 'Normalisation',
   reduction: 'Reductions',

@@ -155,7 +155,7 @@ const RANKING: readonly Sign[] = [
 ];
 
 /** Roles of the first operand's dimensions, by family and by how many dimensions there are besides the first two. */
-const IMAGES: ReadonlySet<OperatorFamily> = new Set(['convolution']);
+const IMAGES: ReadonlySet<OperatorFamily> = new Set(['convolution', 'pooling']);
 const SPATIAL: readonly (readonly DimensionRole[])[] = [
   [],
   ['length'],

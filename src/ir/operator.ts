@@ -139,6 +139,7 @@ export type OperatorFamily =
   | 'view'
   | 'indexing'
   | 'convolution'
+  | 'pooling'
   | 'attention'
   | 'recurrent'
   | 'loss'

@@ -24,6 +24,7 @@ const PRECISIONS: Readonly<Record<OperatorFamily, OperatorPrecision>> = {
   convolution: 'low',
   attention: 'low',
   elementwise: 'follow',
+  pooling: 'follow',
   view: 'follow',
   indexing: 'follow',
   generator: 'follow',

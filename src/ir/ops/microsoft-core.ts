@@ -164,8 +164,7 @@ const entries: readonly OperatorEntry[] = [
   entry({
     op: 'NhwcMaxPool',
     domain: DOMAIN,
-    family: 'convolution',
-    precision: 'follow',
+    family: 'pooling',
     infer: (operator) => {
       const { dtype, shape } = ofRank(operator, 0, 3, true);
       return [{ dtype, shape: [shape[0] ?? 1, ...pooled(operator).map(({ output }) => output), shape.at(-1) ?? 1] }];

@@ -27,8 +27,7 @@ export const poolingEntries: readonly OperatorEntry[] = [
     differentiable(
       entry({
         op,
-        family: 'convolution',
-        precision: 'follow',
+        family: 'pooling',
         infer: (operator) => {
           const { dtype, shape } = ofRank(operator, 0, 3, true);
           const pooled = [...shape.slice(0, 2), ...windows(operator).map(({ output }) => output)];

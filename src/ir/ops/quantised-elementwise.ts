@@ -110,7 +110,7 @@ const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'QLinearAveragePool',
     domain: DOMAIN,
-    family: 'convolution',
+    family: 'pooling',
     precision: 'full',
     infer: (operator) => {
       const { dtype, shape } = ofRank(operator, 0, 3, true);

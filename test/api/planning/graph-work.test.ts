@@ -120,6 +120,31 @@ test(
   },
 );
 
+test('pooling moves data: AlexNet multiplies in its convolutions and linear layers alone, gradients included', async (t) => {
+  const graph = findLayers(generatedModel('alexnet:batch=4').build(4));
+  const { work } = await graphWork(graphOfWork(graph, { kind: 'training', loss }), 1, cluster);
+  const parts = [work.first, ...work.layers.flatMap(({ count, part }) => Array<PartWork>(count).fill(part)), work.last];
+  const products = (works: PartWork['forward']) =>
+    works.reduce(
+      (sum, one) => sum + (one.kind === 'matmul' ? 2 * one.batch * one.rows * one.columns * one.depth : 0),
+      0,
+    );
+  const sized = (name: string | null | undefined) => graph.tensors.get(name ?? '')?.shape ?? [];
+  const expected = graph.nodes
+    .filter(({ op }) => ['Conv', 'Gemm', 'MatMul'].includes(op))
+    .map(({ op, inputs, outputs }) => {
+      const [result, weight] = [sized(outputs[0]), sized(inputs[1])];
+      const depth = op === 'Conv' ? weight.slice(1) : [sized(inputs[0]).at(-1) ?? 1];
+      return 2 * [...result, ...depth].reduce((all, size) => all * size, 1);
+    });
+  const forward = expected.reduce((sum, own) => sum + own, 0);
+  // The image has no gradient: the first convolution has one of its kernel alone.
+  const backward = 2 * forward - (expected[0] ?? 0);
+  const found = (phase: 'forward' | 'backward') => parts.reduce((sum, part) => sum + products(part[phase]), 0);
+  t.true(Math.abs(found('forward') / forward - 1) < 1e-9, `${found('forward')} ${forward}`);
+  t.true(Math.abs(found('backward') / backward - 1) < 0.02, `${found('backward')} ${backward}`);
+});
+
 test('a file is cut along its sequence like a family', async (t) => {
   const model = join(ROOT, 'models', 'gpt-tiny.onnx');
   const cut = await simulate({ model, cluster: '1x4:a100-sxm-80', loss, sp: 4, globalBatch: 1 });
