@@ -4,11 +4,11 @@
  *
  * A layer is a path prefix whose last step ends in an index (layers.0, encoder_layer_3) and that has a sibling: another prefix
  * under the same parent with the same stem and another index. The shallowest ones are the layers, but where they are unlike and
- * hold chains of equal ones, as stages of a convolutional network hold blocks.
+ * hold chains of ones with the same operators, as stages of a convolutional network hold blocks.
  */
 import type { Graph, Node } from '../graph.js';
 import { appendTo, groupBy } from '../group-by.js';
-import { classNames, type LayerClass, layerClasses, operatorsByLayer } from '../layers.js';
+import { layerClasses, operatorsByLayer } from '../layers.js';
 import { commonPath, moduleText, outsideOfIterations } from '../onnx/module-path.js';
 import { madeOnce } from '../remembered.js';
 import { attributesKey } from './attributes-key.js';
@@ -96,35 +96,30 @@ function bestDepth(graph: Graph, candidates: CandidatesOf): number {
 
 /**
  * How many operators are in siblings each of which reads what the one before computes, unlike experts; none unless two siblings
- * of a chain are equal, unlike convolutions inside of a block.
+ * of a chain have the same operators, unlike a convolution and what follows it inside of a block.
  */
 function operatorsInChains(graph: Graph, candidates: CandidatesOf, depth: number): number {
   const layered = atDepth(graph, candidates, depth);
-  const classes = classNames(equalLayers(layered));
   const makers = new Map(layered.nodes.flatMap(({ layer, outputs }) => outputs.map((name) => [name, layer] as const)));
   const candidateOf = ({ module }: Node) => candidates(module)[depth];
+  const indexOf = ([first]: readonly Node[]) => (first && candidateOf(first)?.index) ?? 0;
   const siblings = groupBy(layered.nodes, (node) => candidateOf(node)?.siblings ?? null);
-  const chains = [...siblings.values()].filter((nodes) => {
-    const indexOf = ([, [first]]: readonly [unknown, readonly Node[]]) => (first && candidateOf(first)?.index) ?? 0;
-    const members = [...operatorsByLayer(nodes)].sort((a, b) => indexOf(a) - indexOf(b));
-    return members.every(([, own], place) => {
-      const before = members[place - 1]?.[0];
-      return before === undefined || own.some(({ inputs }) => inputs.some((name) => makers.get(name) === before));
-    });
-  });
-  const hasEqual = chains.some((nodes) => {
-    const layers = [...operatorsByLayer(nodes).keys()];
-    return new Set(layers.map((layer) => classes.get(layer))).size < layers.length;
-  });
-  return hasEqual ? chains.flat().length : 0;
+  const chains = [...siblings.values()]
+    .map((nodes) => [...operatorsByLayer(nodes).values()].sort((a, b) => indexOf(a) - indexOf(b)))
+    .filter((members) =>
+      members.every((own, place) => {
+        const before = members[place - 1]?.[0]?.layer;
+        return before === undefined || own.some(({ inputs }) => inputs.some((name) => makers.get(name) === before));
+      }),
+    );
+  const kindOf = (own: readonly Node[]) => own.map(({ op, domain }) => `${domain}:${op}`).join();
+  const hasAlike = chains.some((members) => new Set(members.map(kindOf)).size < members.length);
+  return hasAlike ? chains.flat(2).length : 0;
 }
 
 function haveEqualLayers(graph: Graph): boolean {
-  return equalLayers(graph).some(({ instances }) => instances.length > 1);
-}
-
-function equalLayers(graph: Graph): readonly LayerClass[] {
-  return layerClasses(graph, ({ attributes }) => attributesKey(attributes));
+  const classes = layerClasses(graph, ({ attributes }) => attributesKey(attributes));
+  return classes.some(({ instances }) => instances.length > 1);
 }
 
 /**
