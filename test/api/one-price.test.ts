@@ -58,3 +58,21 @@ for (const options of EVERYTHING ? PROGRAMS : PROGRAMS.slice(1, 2))
       peakBytes,
     );
   });
+
+test('what was compared with a plan has bytes of the same things: tensors, not what the device holds besides', async (t) => {
+  const folder = folderOf(t);
+  const model = join(folder, 'model.onnx');
+  const sizes = gptSizes({ hidden: 256, heads: 4, sequence: 128, vocabulary: 512, layers: 4, batch: 16 });
+  writeFileSync(model, writeOnnx(languageModel('gpt', sizes, 1)));
+  const named = { model, output: join(folder, 'out'), training: TRAINING, cluster: '1x2:a100-sxm-80', planOnly: true };
+  const { comparison } = await compile(named);
+  const lowered = (comparison.compared ?? []).filter(({ estimate, peakBytes }) => estimate && peakBytes);
+  t.true(lowered.length > 0);
+  for (const { estimate, peakBytes } of lowered) {
+    const times = (estimate?.peakBytes ?? 0) / (peakBytes ?? 1);
+    // A device's context alone takes ten times as much.
+    t.true(times > 0.5 && times < 2, `${estimate?.peakBytes} of ${peakBytes}`);
+  }
+  for (const verdict of comparison.proposals?.verdicts ?? [])
+    if (verdict.kind === 'priced') t.true(verdict.peakBytes < 400e6, `${verdict.peakBytes}`);
+});

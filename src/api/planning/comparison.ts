@@ -2,6 +2,7 @@
  * @file What was compared with a plan: proposals as lowered, the verdict of the search on every combination of degrees, and the
  * best degrees of the sharding planner. `compile --json` prints it, compared.json keeps it, and reports are made from it.
  */
+import { bytesForTensors } from '../../cost-model/predict.js';
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
 import type { PlanResult } from '../../search/plan.js';
@@ -88,7 +89,7 @@ export function comparisonOf({
   readonly searched: StepSearch | null;
 }): PlanComparison {
   return {
-    compared: compared?.map(comparedRecord) ?? null,
+    compared: compared?.map((own) => comparedRecord(own, searched)) ?? null,
     proposals: searched && proposalsRecord(searched),
     top: top.map(({ stepNanoseconds, boundNanoseconds, ...ranked }) => ({
       ...ranked,
@@ -99,12 +100,17 @@ export function comparisonOf({
   };
 }
 
-function comparedRecord({ degrees, microBatches, proposed, estimate, ...figures }: ComparedPlan): ComparedRecord {
+function comparedRecord(
+  { degrees, microBatches, proposed, estimate, ...figures }: ComparedPlan,
+  searched: StepSearch | null,
+): ComparedRecord {
   return {
     degrees,
     microBatches,
     ...(proposed ? { proposed: settingsOf(proposed) } : {}),
-    ...(estimate ? { estimate } : {}),
+    ...(estimate && searched
+      ? { estimate: { ...estimate, peakBytes: tensorBytes(estimate.peakBytes, searched) } }
+      : {}),
     ...figures,
   };
 }
@@ -128,8 +134,8 @@ export function proposalsRecord(search: StepSearch): ProposalsRecord {
     with: assumptionsOf(search),
     ...(isCutOff ? { timeLimited: true } : {}),
     preferences,
-    first: { ...pricedRecord(first), stepSeconds: simulation.stepSeconds },
-    fastest: passed ? { ...pricedRecord(passed.priced), because: passed.because } : null,
+    first: { ...pricedRecord(first, search), stepSeconds: simulation.stepSeconds },
+    fastest: passed ? { ...pricedRecord(passed.priced, search), because: passed.because } : null,
     leavesHeadroom: tight === null,
     fewerDevices: fewer,
     verdicts: verdicts.map((verdict) => verdictRecord(verdict, search)),
@@ -149,26 +155,35 @@ function assumptionsOf({ objective, decided, simulation }: StepSearch): readonly
   ];
 }
 
-function pricedRecord({ configuration, seconds, priceLevel, bytes, stage, host }: PricedConfiguration): PricedRecord {
+/** Bytes of tensors, as lowered plans have them: of programs, a device's other bytes are in the search's figures and limit. */
+export function tensorBytes(bytes: number, { simulation: { configuration, cluster } }: StepSearch): number {
+  return configuration.program ? bytesForTensors(bytes, cluster) : bytes;
+}
+
+function pricedRecord(
+  { configuration, seconds, priceLevel, bytes, stage, host }: PricedConfiguration,
+  search: StepSearch,
+): PricedRecord {
   return {
     configuration,
     stepSeconds: seconds,
     priceLevel,
-    peakBytes: bytes,
+    peakBytes: tensorBytes(bytes, search),
     fullestStage: stage,
     ...(host ? { hostBytes: host.bytes, hostMemoryBytes: host.memoryBytes } : {}),
   };
 }
 
-function verdictRecord(verdict: DegreesVerdict, { objective, simulation, best }: StepSearch): VerdictRecord {
+function verdictRecord(verdict: DegreesVerdict, search: StepSearch): VerdictRecord {
+  const { objective, simulation, best } = search;
   const { degrees, kind } = verdict;
   if (kind === 'impossible') return { kind, degrees, reason: verdict.reason };
-  if (kind === 'too-large') return { kind, degrees, ...pricedRecord(verdict.least) };
+  if (kind === 'too-large') return { kind, degrees, ...pricedRecord(verdict.least, search) };
   if (kind !== 'priced') return { kind, degrees, atLeastSeconds: verdict.atLeastSeconds };
   const { seconds, bytes } = verdict.best;
   const times =
     objective === 'time'
       ? { timesAsLong: seconds / simulation.stepSeconds }
-      : { timesAsMuch: bytes / (best[0]?.bytes ?? bytes) };
-  return { kind, degrees, ...pricedRecord(verdict.best), ...times };
+      : { timesAsMuch: tensorBytes(bytes, search) / tensorBytes(best[0]?.bytes ?? bytes, search) };
+  return { kind, degrees, ...pricedRecord(verdict.best, search), ...times };
 }

@@ -6,12 +6,13 @@ import { fasterLinks } from '../../cost-model/faster-links.js';
 import { AutoparError } from '../../ir/error.js';
 import { fitsIn, type PricedConfiguration } from '../../search/configurations/priced.js';
 import { pricingOf } from '../../search/configurations/step-pricing.js';
+import { tensorBytes } from './comparison.js';
 import { type PreparedStep, type StepSearch, searchPrepared } from './search-step.js';
 
 /** One change of the cluster, and the best plan under it. */
 export interface Sensitivity {
   readonly change: string;
-  /** Null where nothing fits then. */
+  /** With the bytes of its tensors; null where nothing fits then. */
   readonly best: PricedConfiguration | null;
   /** Its seconds over those of the present plan. */
   readonly ratio: number | null;
@@ -23,7 +24,11 @@ export async function sensitivities(prepared: PreparedStep, found: StepSearch): 
   const all: Sensitivity[] = [];
   for (const [change, changed] of changesOf(prepared)) {
     const best = await bestOf(changed, present);
-    all.push({ change, best, ratio: best ? best.seconds / present.seconds : null });
+    all.push({
+      change,
+      best: best && { ...best, bytes: tensorBytes(best.bytes, found) },
+      ratio: best ? best.seconds / present.seconds : null,
+    });
   }
   return all;
 }
