@@ -92,8 +92,9 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
   const trained = options.training && (await trainingOn(options.training, options.cluster));
+  const clusterHints = options.clusterHints ?? (await clusterSources(options.cluster));
   const { options: placed, sizes } = await onPart(
-    loaded ? { ...options, annotations: loaded } : options,
+    { ...options, clusterHints, ...(loaded ? { annotations: loaded } : {}) },
     trained,
     read,
   );
@@ -107,7 +108,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
     notes,
   } = await choosePlan({
     cluster: parseCluster(placed.cluster, placed.devices, {
-      ...(placed.clusterHints ?? (await clusterSources(placed.cluster))),
+      ...placed.clusterHints,
       degrees: placed.degrees ?? {},
     }),
     read,

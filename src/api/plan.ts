@@ -157,6 +157,7 @@ async function plannedAs(
     mode,
     ...withoutUndefined({ solver, timeLimit, top, axes, signal, memoryBytes: options.memory }),
     ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, plain) } : {}),
+    pinsHost: options.annotations?.pins.some(({ place }) => place === 'host') ?? false,
     ...within,
     request: requested,
     onDegrees: (index, count) => options.onProgress?.(`planning degrees ${index + 1} of ${count}`),

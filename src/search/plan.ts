@@ -66,6 +66,8 @@ export interface PlanOptions {
   readonly memory?: 'searched' | 'tried' | 'checked';
   /** The user's pins on operators and tensors, resolved on a mesh; every plan keeps them. */
   readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
+  /** Some of them place operators on the host. */
+  readonly pinsHost?: boolean;
   /** Whether resharding may use all-to-all; it may by default. */
   readonly allToAll?: boolean;
   /** How pins are completed on one mesh; left out: as `mode` says. */
@@ -120,7 +122,7 @@ export interface RankedDegrees {
 const GATHERS_AGAIN = 'to fit memory, ranks store shards of activations, and the backward gathers them again';
 
 /** Errors of pins that hold for one combination of degrees only. */
-const OF_THIS_MESH: ReadonlySet<string> = new Set([
+export const OF_THIS_MESH: ReadonlySet<string> = new Set([
   'pin-cannot-be-kept',
   'pin-does-not-fit',
   'pins-contradict',
@@ -245,9 +247,9 @@ function leastOnDevice(
   graph: Graph,
   devices: number,
   parts: OffloadPlaces['parts'],
-  { memory = 'searched', pipeline, operatorPins, request }: PlanOptions,
+  { memory = 'searched', pipeline, pinsHost = false, request }: PlanOptions,
 ): number {
-  const isElsewhere = isServed(request) || operatorPins !== undefined || Object.keys(parts).length > 0;
+  const isElsewhere = isServed(request) || pinsHost || Object.keys(parts).length > 0;
   return memory === 'searched' || pipeline || isElsewhere ? 0 : leastBytes(graph) / devices;
 }
 

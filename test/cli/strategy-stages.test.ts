@@ -80,7 +80,8 @@ test('a layer that moves to another stage is one line', async (t) => {
     ['early', 'E t | t H'],
     ['late', 'E t*2 | H'],
   ]) {
-    const line = `compile ${GPT} --devices 2 --pp 2 --dp 1 --tp 1 ${STEP} --plan-only --quiet -o ${out}`;
+    const step = `${STEP} --schedule 1f1b --micro-batches 2`;
+    const line = `compile ${GPT} --devices 2 --pp 2 --dp 1 --tp 1 ${step} --plan-only --quiet -o ${out}`;
     const { code, stderr } = await autopar([...line.split(' '), '--stages', layout ?? ''], { cwd: folder });
     t.is(code, 0, stderr);
   }

@@ -11,6 +11,7 @@ import { checkRoom } from '../../search/check-room.js';
 import { bytesWritten, shareWritten } from '../../search/figures.js';
 import type { PlanOptions } from '../../search/plan.js';
 import { preferencesOf, preferred, roomyBytes } from '../../search/preference.js';
+import { axesOfPins } from '../../sharding-propagation/annotations/idle-axes.js';
 import { listedDegrees } from '../../sharding-propagation/roles.js';
 import { Deadline } from '../../solver/deadline.js';
 import { mixesSamples } from '../models/training.js';
@@ -80,6 +81,9 @@ const OF_DEGREES: ReadonlySet<string> = new Set([
   ...['dp-does-not-divide-batch', 'batch-does-not-divide', 'micro-batch', 'micro-batches-uneven', 'bad-schedule'],
 ]);
 
+/** Errors of pins and stages that are wrong whatever the degrees. */
+const OF_REQUEST: ReadonlySet<string> = new Set(['bad-stages', 'pin-matches-nothing', 'annotated-degree']);
+
 /** An error of degrees with the options that leave no step either. */
 async function withRemedy(
   error: AutoparError,
@@ -102,6 +106,7 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
   const early = isLarge(read.graph) ? null : await form();
   const isPlanned = early !== null && !(early instanceof AutoparError) && !isLarge(early.imported.graph);
   const checked = isPlanned ? await planned(choices, early, memoryOf(training), deadline).catch(refusal) : null;
+  if (checked instanceof AutoparError && OF_REQUEST.has(checked.code)) throw checked;
   const alone = checked instanceof AutoparError ? null : checked;
   const lowered = alone && isAll(alone, choices) ? NOT_PROPOSED : await lowerProposals(choices, deadline, alone);
   const { fitting, others, searched, refusal: unmade, notes } = lowered;
@@ -126,7 +131,7 @@ async function beside(choices: Choices, deadline: Deadline): Promise<ChosenPlan>
 
 /**
  * The best mesh of dp and tp alone with any axis on any factor: convolutions may shard the batch where fully connected layers
- * shard features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, where a given degree says what is sharded,
+ * shard features (Krizhevsky 2014, "One weird trick"). Null where it does not fit, where a degree or pin says what is sharded,
  * beyond `MOST_WORK_WITHOUT_ROLES`, and on ranks of this machine, where it gained 1 % at most, which is less than the error of
  * prices, and took longer than everything else.
  */
@@ -136,7 +141,8 @@ async function withoutRoles(choices: Choices, alone: FittingPlan, deadline: Dead
   // Free axes support neither methods of sequence parallelism nor experts that are spread over ranks.
   if (cluster.local || options.axes !== undefined || Math.max(sp, ep) > 1) return null;
   if (Math.max(options.degrees?.dp ?? 1, options.degrees?.tp ?? 1) > 1) return null;
-  if ((options.tpSequence ?? 'auto') !== 'auto') return null;
+  if ((options.tpSequence ?? 'auto') !== 'auto' || (options.annotations && axesOfPins(options.annotations).size > 0))
+    return null;
   if (meshWork(alone.imported.graph, clusterSize(cluster)) > MOST_WORK_WITHOUT_ROLES || deadline.isOver()) return null;
   const asked = { ...options, axes: 'free' as const, degrees: { ...options.degrees, dp, tp } };
   const lifted = await planned({ ...choices, options: asked }, alone, 'checked', deadline).catch(refusal);

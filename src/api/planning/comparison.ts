@@ -145,7 +145,7 @@ export function proposalsRecord(search: StepSearch): ProposalsRecord {
 /** Assumptions of the proof, except those that options decide: it holds only under them. */
 function assumptionsOf({ objective, decided, simulation }: StepSearch): readonly string[] {
   const { configuration, cluster } = simulation;
-  const even = decided.pp === 1 ? [] : ['evenly cut stages'];
+  const even = decided.pp === 1 || decided.stageLayers ? [] : ['evenly cut stages'];
   if (objective === 'time') return even;
   const offers = !configuration.inference && cluster.device.host !== undefined;
   return [

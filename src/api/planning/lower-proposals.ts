@@ -8,11 +8,12 @@ import { AutoparError } from '../../ir/error.js';
 import { interruptible } from '../../ir/interruption.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { NothingFits } from '../../search/nothing-fits.js';
-import type { PlanOptions } from '../../search/plan.js';
+import { OF_THIS_MESH, type PlanOptions } from '../../search/plan.js';
 import { NEAR, preferencesOf } from '../../search/preference.js';
 import { Deadline } from '../../solver/deadline.js';
 import type { Training } from '../models/training.js';
 import { plan } from '../plan.js';
+import { stagesNamed } from '../requests/decisions.js';
 import {
   type Choices,
   type ComparedPlan,
@@ -176,6 +177,8 @@ class ProposalLowering {
       const result = await this.lower(priced);
       if (!(result instanceof AutoparError)) continue;
       others.set(key, notTaken(priced, result));
+      // Where pins do not fit a mesh, nothing is searched on it.
+      if (OF_THIS_MESH.has(result.code)) tried--;
       if (!(result instanceof NothingFits)) continue;
       const excess = result.figures.leastBytes / this.bytes(priced);
       this.exceeds(priced, excess);
@@ -299,14 +302,15 @@ async function lowerProposal(
 
 /** The same in one form of the model. */
 async function lowerFormed(
-  { options, training }: Choices,
+  { options, training, read }: Choices,
   priced: PricedConfiguration,
   formed: PreparedModel,
   isOpen: boolean,
   deadline: Deadline,
 ): Promise<FittingPlan> {
   const { configuration } = priced;
-  const asked = { ...options, ...proposalOptions(configuration, formed.imported.graph, options) };
+  const isCut = options.stages !== undefined || stagesNamed(read, options).length > 0;
+  const asked = { ...options, ...proposalOptions(configuration, formed.imported.graph, options, isCut) };
   const { zero: _zero, ...open } = asked;
   return {
     ...formed,

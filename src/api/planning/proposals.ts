@@ -4,26 +4,30 @@
  * proposals: each is planned operator by operator, lowered and priced again (lower-proposals.ts).
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { repeatedLayers } from '../../ir/autodiff/recompute-kinds.js';
 import { AutoparError } from '../../ir/error.js';
 import type { Graph } from '../../ir/graph.js';
 import { withoutUndefined } from '../../ir/without-undefined.js';
 import { placeOfPart } from '../../schedule/parts.js';
-import type { ScheduleKind } from '../../schedule/schedule.js';
+import { fewestChunks, type ScheduleKind } from '../../schedule/schedule.js';
 import type { PricedConfiguration } from '../../search/configurations/priced.js';
 import { batchSize } from '../../search/degrees.js';
 import { evenLayers } from '../../search/pipeline/even-layers.js';
-import { layoutOfStages } from '../../search/pipeline/stage-layout.js';
+import { isInOperators, layoutOfStages, readStageLayout } from '../../search/pipeline/stage-layout.js';
 import { type StageUnit, stageUnits } from '../../search/pipeline/units.js';
+import { axesOfPins } from '../../sharding-propagation/annotations/idle-axes.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { EXPERTS, INNER_AXES } from '../../sharding-propagation/roles.js';
 import type { Deadline } from '../../solver/deadline.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import { dashed } from '../options/option-name.js';
 import type { ProposalRequest } from '../output/folder.js';
 import type { NestedPlanningOptions } from '../plan.js';
+import { withAnnotatedDegrees } from '../requests/annotations.js';
 import type { NestedCompileOptions } from '../requests/compile-options.js';
+import { requestedStages } from '../requests/decisions.js';
 import { pricedOffload } from '../requests/offload.js';
 import { readRecompute } from '../requests/recompute-words.js';
 import { type FewerDevices, fewerDevices } from './fewer-devices.js';
@@ -46,9 +50,9 @@ export interface Proposer {
   readonly fewer: (found: StepSearch) => Promise<FewerDevices | null>;
 }
 
-/** Options that pin single operators or stages: with one of them nothing is proposed. */
+/** Options of the sharding planner that layers have no price for: with one of them nothing is proposed. */
 const OF_OPERATORS = [
-  ...(['axes', 'mode', 'annotations', 'config', 'complete', 'searchMode', 'stages', 'meshes'] as const),
+  ...(['axes', 'mode', 'config', 'complete', 'searchMode', 'meshes'] as const),
 ] as const satisfies readonly (keyof NestedPlanningOptions)[];
 
 /** Why nothing is proposed, in words; null where proposals can be made. */
@@ -59,17 +63,19 @@ export function unproposed(options: NestedCompileOptions, training: Training | u
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} depends on dp and the number of micro-batches`;
   if (gradientReduction === 'sum') return '--gradient-reduction sum depends on dp';
-  const { interleave, dispatch } = options;
+  const { interleave, dispatch, stages, degrees } = options;
+  // The plan of these options is refused, and says why.
+  if (stages !== undefined && (degrees?.pp ?? 1) === 1) return '--stages needs --pp';
   if (loss?.moeBalance !== undefined) return 'layer prices do not cover --moe-balance';
   if (dispatch !== undefined) return `layer prices do not cover --dispatch ${dispatch}`;
   if (interleave === 2) return 'layer prices do not cover --interleave 2';
   return null;
 }
 
-/** The option that fixes how operators or stages are planned, for which layers have no price, in words; null if none does. */
+/** The option that fixes how operators are planned, for which layers have no price, in words; null if none does. */
 function operatorOptionText(options: NestedCompileOptions): string | null {
   const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
-  return given === undefined ? null : `--${dashed(given)} fixes operators or stages`;
+  return given === undefined ? null : `--${dashed(given)} fixes how operators are planned`;
 }
 
 /**
@@ -124,20 +130,23 @@ function unlike(best: readonly PricedConfiguration[]): readonly PricedConfigurat
   return [...first, ...best.filter((priced) => !first.includes(priced))];
 }
 
-/** The options of a search over steps: given options are kept, and those that programs cannot be lowered for are left out. */
+/**
+ * The options of a search over steps: given options and pins are kept, and those that programs cannot be lowered for are left
+ * out. Pins of operators have no price in layers: lowered proposals obey them, and these are the degrees that they leave.
+ */
 export function asSearched(
   options: NestedCompileOptions,
   training: Training | undefined,
   read: ImportedModel,
 ): StepSearchOptions {
-  const { generated, model, dims, shapes, constants, weights, degrees, cluster, devices, memory, signal } = options;
-  const { microBatch, zero, virtualStages, schedule, recompute, offload, prefer, headroom, tpSequence } = options;
+  const { generated, model, dims, shapes, constants, weights, cluster, devices, memory, signal } = options;
+  const { microBatch, zero, schedule, recompute, offload, prefer, headroom, tpSequence } = options;
   const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
   const globalBatch = batchSize(read.graph);
   const given = {
     ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
-    ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch, prefer, headroom },
-    tpSequence,
+    ...{ cluster, devices, memory, signal, microBatch, zero, globalBatch, prefer, headroom, tpSequence },
+    ...pinnedSettings(options, read),
     // A program of inference runs its batch at once.
     microBatches: training ? training.microBatches : 1,
     schedule,
@@ -146,13 +155,49 @@ export function asSearched(
     loss: training?.loss,
     precision: (training ?? options).precision ?? 'fp32',
     objective: options.objective === 'memory' ? 'memory' : undefined,
-    on: options.clusterHints?.file,
     // Programs have their ranks in this order.
     meshOrder: AXIS_ORDER,
     program: true,
   };
   return withoutUndefined(given) as StepSearchOptions;
 }
+
+/** Degrees, chunks and stages as given and as pins name them, and the axes that pins need. */
+function pinnedSettings(
+  options: NestedCompileOptions,
+  read: ImportedModel,
+): Pick<StepSearchOptions, keyof Degrees | 'virtualStages' | 'pinnedAxes' | 'stageLayers'> {
+  const { annotations, degrees = {}, stages, schedule = '1f1b' } = options;
+  const stated = annotations ? withAnnotatedDegrees(degrees, annotations) : degrees;
+  const pp = requestedStages(read, options);
+  const chunks = annotations?.pins.flatMap(({ chunk }) => chunk ?? []) ?? [];
+  const fewest = stages === undefined ? 1 : fewestChunks(schedule);
+  const virtualStages = options.virtualStages ?? chunks.reduce((most, chunk) => Math.max(most, chunk + 1), fewest);
+  const named = annotations ? axesOfPins(annotations) : new Set();
+  const pinnedAxes = PINNED_AXES.filter((axis) => named.has(axis) && stated[axis] === undefined);
+  return withoutUndefined({
+    ...stated,
+    ...(pp > 1 ? { pp } : {}),
+    ...(virtualStages > 1 || options.virtualStages !== undefined || stages !== undefined ? { virtualStages } : {}),
+    stageLayers: stages === undefined ? undefined : layersOfStages(stages, read.graph, pp * virtualStages),
+    pinnedAxes: pinnedAxes.length > 0 ? pinnedAxes : undefined,
+  });
+}
+
+/** The layers of each part of a layout; undefined where it is one of single operators. @throws AutoparError `bad-stages` */
+function layersOfStages(layout: string, graph: Graph, parts: number): readonly number[] | undefined {
+  if (isInOperators(layout)) return undefined;
+  const layers = new Set(repeatedLayers(graph));
+  const units = stageUnits(graph, 0);
+  let next = 0;
+  return readStageLayout(layout, units, parts).map((size) => {
+    const own = units.slice(next, next + size);
+    next += size;
+    return own.filter(({ name }) => layers.has(name)).length;
+  });
+}
+
+const PINNED_AXES = [...INNER_AXES, EXPERTS] as const;
 
 /** The same without model file and cluster, which a folder records elsewhere. It is stored: `explain` searches again. */
 export function storedProposalRequest(asked: StepSearchOptions): ProposalRequest {
@@ -190,11 +235,13 @@ export type ProposedOption = (typeof PROPOSED_OPTIONS)[number];
 /**
  * The options of the operators' planner for a proposal: options that are given stay as they are.
  * @param graph the graph of one of its micro-batches
+ * @param isCut whether stages are given, or operators are pinned to them: then the proposal's own are left out
  */
 export function proposalOptions(
   configuration: StepConfiguration,
   graph: Graph,
   { zero, recompute, offload }: Pick<NestedPlanningOptions, 'zero' | 'recompute' | 'offload'>,
+  isCut: boolean,
 ): NestedPlanningOptions {
   const { degrees, virtualStages, schedule = virtualStages > 1 ? 'interleaved-1f1b' : '1f1b' } = configuration;
   const { pp, dp, sp, tp, ep } = degrees;
@@ -209,7 +256,7 @@ export function proposalOptions(
   return {
     degrees: { dp, tp, ...(pp > 1 ? { pp } : {}), ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) },
     ...(ordered ? { schedule, ...(virtualStages > 1 ? { virtualStages } : {}) } : {}),
-    ...(cut ? { stages: layoutOfStages(cut.units, cut.sizes) } : {}),
+    ...(cut && !isCut ? { stages: layoutOfStages(cut.units, cut.sizes) } : {}),
     ...withoutUndefined(words),
   };
 }

@@ -50,6 +50,10 @@ export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | keyof
   readonly objective?: 'time' | 'memory';
   /** The result of the search is written as a program. */
   readonly program?: true;
+  /** Axes that pins of operators name, which need several ranks. */
+  readonly pinnedAxes?: DecidedSettings['pinnedAxes'];
+  /** Layers of each part of the pipeline. */
+  readonly stageLayers?: readonly number[];
   /** How many combinations of degrees are shown beside the best. */
   readonly top?: number;
   /** Seconds from now on after which the best so far is taken; or the clock that says when they are over. */
@@ -356,10 +360,10 @@ function possibleOf(space: SpaceOptions): { readonly tps: readonly number[]; rea
 
 function decidedOf(options: StepSearchOptions): DecidedSettings {
   const { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages } = options;
-  const { meshOrder, offload } = options;
+  const { meshOrder, offload, pinnedAxes, stageLayers } = options;
   const degrees = { dp, tp, pp, sp, ep };
   const batches = { microBatch, microBatches };
-  const settings = { zero, recompute, schedule, virtualStages, meshOrder, offload };
+  const settings = { zero, recompute, schedule, virtualStages, meshOrder, offload, pinnedAxes, stageLayers };
   const tpSequence = options.tpSequence === 'on' ? true : options.tpSequence === 'off' ? false : undefined;
   return withoutUndefined({ ...degrees, ...batches, ...settings, tpSequence });
 }

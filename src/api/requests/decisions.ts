@@ -122,14 +122,18 @@ interface DecidedStages {
  * @throws AutoparError (input) where the annotations are for another degree
  */
 export function requestedStages(model: DecidedModel, sources: DecisionSources): number {
+  const { pp } = statedDegrees(sources);
+  if (pp !== undefined || modeOf(sources) === 'data') return pp ?? 1;
+  return stagesNamed(model, sources).reduce((most, stage) => Math.max(most, stage + 1), 1);
+}
+
+/** The stages that operators are pinned to, by annotations or the model's own: one for each pin. */
+export function stagesNamed(model: DecidedModel, sources: DecisionSources): readonly number[] {
   const { annotations, cluster, devices, clusterHints } = sources;
-  const stated = statedDegrees(sources);
-  if (stated.pp !== undefined || modeOf(sources) === 'data') return stated.pp ?? 1;
-  const all = clusterSize(parseCluster(cluster, devices, { ...clusterHints, degrees: stated }));
+  const all = clusterSize(parseCluster(cluster, devices, { ...clusterHints, degrees: statedDegrees(sources) }));
   // Annotations may name operators of the loss, which this graph need not have yet.
   const pinned = annotations?.pins.flatMap(({ stage }) => stage ?? []) ?? [];
-  const ofModel = stagePinsFor({ model }, model.graph, all).map(({ stage }) => stage);
-  return [...pinned, ...ofModel].reduce((most, stage) => Math.max(most, stage + 1), 1);
+  return [...pinned, ...stagePinsFor({ model }, model.graph, all).map(({ stage }) => stage)];
 }
 
 function stagesOf(model: DecidedModel, sources: DecisionSources, mode: Mode): DecidedStages {

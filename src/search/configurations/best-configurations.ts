@@ -248,7 +248,7 @@ class Enumeration {
     variant: StepConfiguration,
     { priced, bytes }: PricedOutcome,
   ): void {
-    if (variant.degrees.pp === 1 || atLeast >= this.best) return;
+    if (variant.degrees.pp === 1 || this.space.decided.stageLayers || atLeast >= this.best) return;
     const { stageLayers: _, ...whole } = variant;
     const isFree = this.isLayerByLayer && !variant.inference && variant.recompute === 'none';
     const configuration: StepConfiguration = isFree ? { ...whole, recompute: 'full' } : whole;

@@ -36,6 +36,10 @@ export interface DecidedSettings extends Partial<Degrees> {
   readonly tpSequence?: boolean;
   readonly meshOrder?: MeshOrder;
   readonly offload?: Offload;
+  /** Layers of each part of the pipeline; its number of parts is decided too. */
+  readonly stageLayers?: readonly number[];
+  /** Axes that pins of operators name: on one rank they would shard nothing. */
+  readonly pinnedAxes?: readonly (keyof Degrees)[];
 }
 
 export interface SpaceOptions {
@@ -120,6 +124,8 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
     return no(`tp ${tp} exceeds the node of ${perNode} devices; searched only with --tp ${tp}`);
   if (facts.heads !== null && tp > facts.heads && decided.tp === undefined)
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
+  const idle = options.devices > 1 ? decided.pinnedAxes?.find((axis) => degrees[axis] === 1) : undefined;
+  if (idle) return no(`a pin names ${idle}, which has one rank here and shards nothing`);
   const whole = sp > 1 ? wholeSequence(sp, facts) : null;
   if (whole !== null) return no(whole);
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
@@ -190,7 +196,7 @@ export function scheduled(
 ): readonly StepConfiguration[] {
   const { base, decided, globalBatch } = space;
   const { pp, dp, tp } = degrees;
-  const { offload = 'none' } = decided;
+  const { offload = 'none', stageLayers } = decided;
   const unscheduled = {
     ...base,
     degrees,
@@ -200,6 +206,7 @@ export function scheduled(
     recompute: 'none' as const,
     ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
     ...(offload === 'none' ? {} : { offload }),
+    ...(stageLayers && pp > 1 ? { stageLayers } : {}),
   };
   // One spread: a second one into the same record takes ten times as long, and there are a hundred thousand of these.
   return schedules(pp, globalBatch / (dp * microBatch), space).map(({ schedule, virtualStages }) =>

@@ -85,7 +85,7 @@ export function pricingOf(
     },
     atLeast: (configuration) => leastSeconds(shares(configuration), configuration, cluster),
     balanced: (configuration) =>
-      cluster.kinds && configuration.degrees.pp > 1
+      cluster.kinds && configuration.degrees.pp > 1 && !configuration.stageLayers
         ? {
             ...configuration,
             stageLayers: balancedLayers(workOf(configuration), phasesOn(configuration), configuration),

@@ -29,7 +29,7 @@ import { stageMeshes } from '../../sharding-propagation/stage-meshes.js';
 import type { MeshDegrees } from '../degrees.js';
 import { balancedCut } from './balance.js';
 import { meshSizes } from './mesh-layout.js';
-import { layoutOfStages, readStageLayout } from './stage-layout.js';
+import { isInOperators, layoutOfStages, readStageLayout } from './stage-layout.js';
 import { type StageUnit, stageUnits } from './units.js';
 import { unshardedSeconds } from './unsharded-seconds.js';
 
@@ -190,7 +190,7 @@ function keeps({ stage, chunk }: StagePin, place: StagePlace): boolean {
 
 /** Layers, unless pins or the number of parts require single operators. */
 function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly StageUnit[] {
-  if (layout !== undefined) return stageUnits(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
+  if (layout !== undefined) return stageUnits(graph, isInOperators(layout) ? Number.POSITIVE_INFINITY : 0);
   const byLayers = stageUnits(graph, parts);
   const pinOf = new Map(pins.map((pin) => [pin.node, placeText(pin)]));
   const isTorn = byLayers.some(({ operators }) => {

@@ -41,6 +41,11 @@ export function layoutOfParts(
   return null;
 }
 
+/** Whether a layout is in single operators, not in layers. */
+export function isInOperators(layout: string): boolean {
+  return /^[o*\d\s|]+$/.test(layout);
+}
+
 /**
  * How many units each part has.
  * @throws AutoparError (usage) `bad-stages` for a text of another form, of other units, or of another number of parts

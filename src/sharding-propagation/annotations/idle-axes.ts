@@ -28,6 +28,11 @@ export function refuseIdleAxes(annotations: Annotations, mesh: Mesh, given: Read
   }
 }
 
+/** Axes that any of the pins names. */
+export function axesOfPins({ pins }: Annotations): ReadonlySet<string> {
+  return new Set(pins.flatMap((pin) => [...axesNamed(pin)]));
+}
+
 /** Names in a pin's notations, sub-axes as their axes. */
 function axesNamed({ layout, factors, style }: PinAnnotation): ReadonlySet<string> {
   const text = JSON.stringify([layout ?? null, Object.values(factors ?? {})]);

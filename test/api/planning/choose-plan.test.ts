@@ -258,7 +258,7 @@ const CONFIGURATION: StepConfiguration = {
 
 test('a proposal is asked for in the words of options, its stages and layers by name', (t) => {
   const graph = findLayers(gpt(6, 8));
-  t.deepEqual(proposalOptions(CONFIGURATION, graph, {}), {
+  t.deepEqual(proposalOptions(CONFIGURATION, graph, {}, false), {
     degrees: { dp: 2, tp: 1, pp: 2 },
     schedule: 'interleaved-1f1b',
     virtualStages: 2,
@@ -274,13 +274,15 @@ test('a proposal is asked for in the words of options, its stages and layers by 
     recompute: 'none',
     offload: 'none',
   };
-  t.deepEqual(proposalOptions({ ...inferring, virtualStages: 1, stageLayers: [2, 4] }, graph, {}), {
+  t.deepEqual(proposalOptions({ ...inferring, virtualStages: 1, stageLayers: [2, 4] }, graph, {}, false), {
     degrees: { dp: 2, tp: 1, pp: 2 },
     stages: 'E t*2 | t*4 H',
   });
+  const cut = proposalOptions(CONFIGURATION, graph, {}, true);
+  t.deepEqual([cut.stages, cut.recompute], [undefined, 'full:0-2,4-5']);
   const { stageLayers: _, ...even } = CONFIGURATION;
   const one = { ...even, degrees: { ...even.degrees, pp: 1, dp: 4 }, virtualStages: 1, recomputedLayers: [2], zero: 0 };
-  t.deepEqual(proposalOptions(one as StepConfiguration, graph, { zero: 3 }), {
+  t.deepEqual(proposalOptions(one as StepConfiguration, graph, { zero: 3 }, false), {
     degrees: { dp: 4, tp: 1 },
     zero: 3,
     recompute: 'full:0-1',
