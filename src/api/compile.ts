@@ -22,7 +22,7 @@ import type { ComparedPlan, PreparedModel } from './planning/compared-plans.js';
 import { comparisonOf, type PlanComparison } from './planning/comparison.js';
 import { unsearchedDimensions } from './planning/left-out.js';
 import { onPart } from './planning/objective.js';
-import { asSearched, storedProposalRequest } from './planning/proposals.js';
+import { asSearched, storedProposalRequest, unproposed } from './planning/proposals.js';
 import type { ClusterSize } from './planning/search-clusters.js';
 import type { StepSearch } from './planning/search-step.js';
 import { type PlanSummary, summaryOf } from './reports/plan-summary.js';
@@ -54,6 +54,8 @@ export interface CompileResult extends PlanSummary, WrittenModel {
   readonly searched: StepSearch | null;
   /** Dimensions of the search, by the names of their options, that were not searched. */
   readonly leftOut: readonly string[];
+  /** The option because of which no steps were proposed, and why, in words; null where no option is the cause. */
+  readonly unproposed: string | null;
   /** Device subsets that were compared, smallest first; null if the plan is for the whole cluster. */
   readonly sizes: readonly ClusterSize[] | null;
   readonly programWritten: boolean;
@@ -191,6 +193,7 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
           trains: training !== undefined,
           isLocal: planned.cluster.local,
         }).filter((option) => !Object.hasOwn(planned.plan.requested ?? {}, option)),
+    unproposed: compared ? null : unproposed(placed, trained),
     comparison,
     ...emitted,
     ...withoutUndefined({ verification }),

@@ -60,6 +60,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     top,
     rejected: result.rejected,
     leftOut: result.leftOut,
+    unproposed: result.unproposed,
     exceptions: result.exceptions,
     notes: result.notes,
     programWritten: result.programWritten,
@@ -101,13 +102,10 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
   };
 }
 
-/** Options that the search left out, and the command that searches them. */
-function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
+/** Options that the search left out, and why. */
+function leftOutLines({ leftOut, unproposed }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
-  const who =
-    cluster.nodes * cluster.perNode === 1
-      ? '--objective memory searches them'
-      : 'compile without pins of operators or stages searches them';
+  const who = unproposed ?? '--objective memory searches them';
   const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
   return [`not searched: ${leftOut.join(', ')} (${who}${stages})`];
 }

@@ -8,7 +8,7 @@ import { autoparLine, workplace } from './autopar.js';
 const slow = slowTests(test);
 
 const MOE = '--model moe:layers=1,hidden=16,heads=2,kv_heads=2,experts=2,seq=8,ffn=16,vocab=16';
-const WITHOUT_STAGES = /^compile without pins of operators or stages searches them; --pp N plans stages$/;
+const WITHOUT_STAGES = /^--axes fixes how operators are planned; --pp N plans stages$/;
 
 const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: RegExp | null])[] = [
   ['models/mlp.onnx --devices 2', [], null],
@@ -20,18 +20,14 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   ['models/gpt-tiny.onnx --cluster 1x2:a100-sxm-80', [], null],
   ['models/mlp.onnx --dp 2 --tp 1', [], null],
   ['models/mlp.onnx --dp 2 --tp 1 --train', [], null],
-  [
-    'models/mlp.onnx --dp 2 --tp 1 --train --axes roles',
-    ['recompute'],
-    /^compile without pins of operators or stages searches them$/,
-  ],
+  ['models/mlp.onnx --dp 2 --tp 1 --train --axes roles', ['recompute'], /^--axes fixes how operators are planned$/],
   ['models/mlp.onnx --devices 1 --train', ['recompute'], /^--objective memory searches them$/],
   ['models/mlp.onnx --devices 1 --train --objective memory', [], null],
   ['models/gpt-tiny.onnx --dp 2 --tp 1 --train --recompute full', [], null],
   [
     'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --axes free --train',
     ['recompute', 'offload'],
-    /^compile without pins of operators or stages searches them$/,
+    /^--axes fixes how operators are planned$/,
   ],
   ['models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train', [], null],
 ];

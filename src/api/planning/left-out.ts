@@ -1,6 +1,6 @@
 /**
- * @file Dimensions that a plan leaves out where no steps are proposed, since options pin operators or stages, or there is one
- * device. The step planner searches these dimensions; here they are planned only on request.
+ * @file Dimensions that a plan leaves out where no steps are proposed, since options fix how operators are planned, or there is
+ * one device. The step planner searches these dimensions; here they are planned only on request.
  */
 import { isFloating } from '../../ir/dtype.js';
 import { type Graph, typeOf } from '../../ir/graph.js';

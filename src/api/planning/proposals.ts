@@ -20,6 +20,7 @@ import { axesOfPins } from '../../sharding-propagation/annotations/idle-axes.js'
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { EXPERTS, INNER_AXES } from '../../sharding-propagation/roles.js';
 import type { Deadline } from '../../solver/deadline.js';
+import { dispatchIn } from '../models/dispatch.js';
 import type { ImportedModel } from '../models/import.js';
 import type { Training } from '../models/training.js';
 import { dashed } from '../options/option-name.js';
@@ -59,22 +60,23 @@ const OF_OPERATORS = [
 export function unproposed(options: NestedCompileOptions, training: Training | undefined): string | null {
   const said = operatorOptionText(options);
   if (said !== null) return said;
-  const { batchStatistics, gradientReduction, loss } = training ?? {};
+  const { batchStatistics, gradientReduction } = training ?? {};
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} depends on dp and the number of micro-batches`;
   if (gradientReduction === 'sum') return '--gradient-reduction sum depends on dp';
-  const { interleave, dispatch, stages, degrees } = options;
+  const { interleave, stages, degrees } = options;
   // The plan of these options is refused, and says why.
   if (stages !== undefined && (degrees?.pp ?? 1) === 1) return '--stages needs --pp';
-  if (loss?.moeBalance !== undefined) return 'layer prices do not cover --moe-balance';
-  if (dispatch !== undefined) return `layer prices do not cover --dispatch ${dispatch}`;
   if (interleave === 2) return 'layer prices do not cover --interleave 2';
   return null;
 }
 
+/** Values of these options that change nothing. */
+const AS_USUAL: ReadonlySet<unknown> = new Set(['auto', 'semi-auto', 'search']);
+
 /** The option that fixes how operators are planned, for which layers have no price, in words; null if none does. */
 function operatorOptionText(options: NestedCompileOptions): string | null {
-  const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
+  const given = OF_OPERATORS.find((name) => options[name] !== undefined && !AS_USUAL.has(options[name]));
   return given === undefined ? null : `--${dashed(given)} fixes how operators are planned`;
 }
 
@@ -147,6 +149,7 @@ export function asSearched(
     ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
     ...{ cluster, devices, memory, signal, microBatch, zero, globalBatch, prefer, headroom, tpSequence },
     ...pinnedSettings(options, read),
+    ...dispatchIn(options),
     // A program of inference runs its batch at once.
     microBatches: training ? training.microBatches : 1,
     schedule,
@@ -254,7 +257,8 @@ export function proposalOptions(
     offload: offload ?? OFFLOADED[configuration.offload ?? 'none'],
   };
   return {
-    degrees: { dp, tp, ...(pp > 1 ? { pp } : {}), ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) },
+    // Without a number of stages, there are those that operators are pinned to.
+    degrees: { dp, tp, ...(pp > 1 || isCut ? { pp } : {}), ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) },
     ...(ordered ? { schedule, ...(virtualStages > 1 ? { virtualStages } : {}) } : {}),
     ...(cut && !isCut ? { stages: layoutOfStages(cut.units, cut.sizes) } : {}),
     ...withoutUndefined(words),
