@@ -138,7 +138,8 @@ export async function compile(options: NestedCompileOptions): Promise<CompileRes
       ...withoutUndefined({ axes }),
       ...(searched ? { proposals: storedProposalRequest(asSearched(placed, trained, read)) } : {}),
     },
-    ...withoutUndefined({ training, generated: options.generated, constants, weights, signal }),
+    constants: imported.constants,
+    ...withoutUndefined({ training, generated: options.generated, weights, signal }),
     ...withoutUndefined({ force: options.force, planOnly: options.planOnly, target: options.target }),
   });
   const saved = await saveStrategy(options.config, directory, modelOptions);

@@ -14,6 +14,7 @@ import {
   type TensorType,
   type Weight,
 } from '../ir/graph.js';
+import { withConstantWeights } from '../ir/onnx/constant-weights.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { decodeModel, encodeModel, type ModelProto, type NodeProto, type TensorProto } from '../ir/onnx/schema.js';
 import { initializerOf, loadWeight } from '../ir/onnx/tensors.js';
@@ -130,7 +131,7 @@ async function intoModel(sources: Sources, output: string): Promise<Written> {
   const { file } = sources;
   const held = await heldValues(sources);
   const values = new Map<string, FileValue>();
-  let model = decodeModel(await readFile(file));
+  let model = withConstantWeights(decodeModel(await readFile(file)));
   for (const [tensor, byParameter] of held) {
     const [first, ...others] = [...byParameter];
     if (!first) continue;

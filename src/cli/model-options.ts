@@ -46,8 +46,8 @@ export const modelOptions: readonly CommandOption[] = [
   },
   ...dimensionOptions,
   {
-    flags: '--const <name=file.npy>',
-    says: 'fix an input to a constant; repeatable',
+    flags: '--const <name=value>',
+    says: 'fix an input to a number, true, false, or the array of a .npy file; repeatable',
     parse: nameAndValue(String, 'mask=mask.npy', beforeFile),
     repeats: true,
   },
@@ -92,6 +92,14 @@ async function readConstants(
 ): Promise<NonNullable<ImportOptions['constants']>> {
   if (Object.keys(files).length === 0) return {};
   const { readArray } = await import('../api/index.js');
-  const read = Object.entries(files).map(async ([name, file]) => [name, await readArray(file)] as const);
+  const read = Object.entries(files).map(
+    async ([name, text]) => [name, literalOf(text) ?? (await readArray(text))] as const,
+  );
   return Object.fromEntries(await Promise.all(read));
+}
+
+/** The number or boolean that a text is; null for the name of a file. */
+function literalOf(text: string): number | boolean | null {
+  if (text === 'true' || text === 'false') return text === 'true';
+  return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) ? Number(text) : null;
 }

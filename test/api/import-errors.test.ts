@@ -223,6 +223,18 @@ test('control flow that stays', async (t) => {
     { input: [value('x', [2, 3]), value('c', [], 'bool')] },
   );
   await refused(t, await saved(conditional), 'control-flow', /node 'choose' \(If\).*--const/);
+  // A value of the input chooses the branch.
+  for (const [c, op] of [
+    [true, 'Exp'],
+    [false, 'Abs'],
+    [constant('bool', [1]), 'Exp'],
+  ] as const) {
+    const { graph } = await importModel(await saved(conditional), { constants: { c } });
+    t.deepEqual(
+      graph.nodes.map((own) => own.op),
+      [op],
+    );
+  }
   const body = {
     name: 'body',
     node: [node('Relu', ['v'], ['w']), node('Identity', ['go'], ['on'])],
@@ -354,6 +366,26 @@ test('inputs and options that do not go together', async (t) => {
   await refused(t, file, 'constant-mismatch', /int64 \[2\].*float32 \[2, 3\]/, {
     constants: { x: constant('int64', [1, 2], [2]) },
   });
+  const typed = small([node('Cast', ['n'], ['m'], { to: 1 }), node('Add', ['x', 'm'], ['y'])], {
+    input: [value('x', [2, 3]), value('n', ['k'], 'uint8')],
+  });
+  // An open shape cannot be filled; numbers must be of the type.
+  await refused(t, await saved(typed), 'constant-mismatch', /n=1, but the model wants uint8 \[k\].*an array/, {
+    constants: { n: 1 },
+  });
+  const scalar = { ...typed, graph: { ...typed.graph, input: [value('x', [2, 3]), value('n', [3], 'uint8')] } };
+  for (const n of [256, -1, 1.5, true])
+    await refused(
+      t,
+      await saved(scalar),
+      'constant-mismatch',
+      /but the model wants uint8 \[3\].*a value of this type/,
+      {
+        constants: { n },
+      },
+    );
+  const { constants } = await importModel(await saved(scalar), { constants: { n: 255 } });
+  t.deepEqual([...(constants.n?.data ?? [])], [255, 255, 255]);
   await refused(t, file, 'unknown-weight', /--weights q\*/, { weights: ['q*'] });
 });
 

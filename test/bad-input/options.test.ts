@@ -151,6 +151,12 @@ const OPTIONS: Readonly<Record<string, Refusal & { readonly options: Options }>>
     exit: 'usage',
     says: /--const nope.*its inputs are x/,
   },
+  'a number for an input of another type': {
+    options: { constants: { x: true } },
+    code: 'constant-mismatch',
+    exit: 'input',
+    says: /--const x=true.*float32 \[8, 32\].*a value of this type/,
+  },
   'a constant of another shape': {
     options: { constants: { x: constant('float32', [1, 2], [2]) } },
     code: 'constant-mismatch',

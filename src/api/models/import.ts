@@ -4,6 +4,7 @@
 import { basename } from 'node:path';
 import type { TrainingGraph } from '../../ir/autodiff/training-graph.js';
 import { batchDimensions } from '../../ir/batch.js';
+import { isFloating } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { type DispatchedExperts, type DispatchOptions, dispatchExperts } from '../../ir/experts/dispatch-experts.js';
 import { expandExperts } from '../../ir/experts/expand-experts.js';
@@ -12,10 +13,11 @@ import { sumGatheredWeights } from '../../ir/experts/gathered-weights.js';
 import { splitEinsums } from '../../ir/experts/split-einsum.js';
 import { stackExperts } from '../../ir/experts/stack-experts.js';
 import { fingerprint } from '../../ir/fingerprint.js';
-import { type ConstantTensor, type Graph, INTERNAL_OPSET, typeOf } from '../../ir/graph.js';
+import { type ConstantTensor, elementCount, type Graph, INTERNAL_OPSET, typeOf } from '../../ir/graph.js';
 import type { MultiDevice } from '../../ir/onnx/device-annotations.js';
-import type { OnnxModel, SourceValue } from '../../ir/onnx/model.js';
+import type { OnnxModel, SourceDimension, SourceValue } from '../../ir/onnx/model.js';
 import { readOnnx } from '../../ir/onnx/reader.js';
+import { constant, hasConstants, numbersOf } from '../../ir/ops/constants.js';
 import { withDroppedBiases } from '../../ir/parameters/dropped-biases.js';
 import { identityUses } from '../../ir/parameters/identities.js';
 import { moduleNames } from '../../ir/parameters/module-names.js';
@@ -52,7 +54,7 @@ export interface ImportOptions extends DispatchOptions {
   /** Rebuilds the graph at this batch; the file's own by default. */
   readonly globalBatch?: number;
   /** Values that graph inputs are fixed to. */
-  readonly constants?: Readonly<Record<string, ConstantTensor>>;
+  readonly constants?: Readonly<Record<string, FixedValue>>;
   /** Whether attention, normalisations and the like become one node each (docs/using.md); they do by default. */
   readonly fusedRegions?: boolean;
   /** @deprecated older name of `fusedRegions` */
@@ -85,6 +87,8 @@ export interface ImportedModel extends PlanSubject {
   readonly multiDevice: MultiDevice | null;
   /** A note on operators that training needs and the exporter folded away; null if there is no sign of any. */
   readonly folded: string | null;
+  /** The inputs that are fixed, with their values. */
+  readonly constants: Readonly<Record<string, ConstantTensor>>;
   /** Evidence in the file about its weights, besides their values, to identify parameters (inspect.ts, training-form.ts). */
   readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities' | 'reasons'>;
   /** For each trained weight, the tensor of the graph that is its gradient. */
@@ -100,6 +104,9 @@ export interface ImportedModel extends PlanSubject {
 export async function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
   return importSource(await readOnnx(file), options);
 }
+
+/** A tensor, or a number or boolean that fills an input of known shape. */
+export type FixedValue = ConstantTensor | number | boolean;
 
 /** Options of a model's inputs. */
 type InputOptions = Pick<ImportOptions, 'dims' | 'shapes' | 'constants' | 'weights'>;
@@ -128,15 +135,17 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
 
 /** A file as a graph of static shapes, at the batch that it is read at and in its own operators. */
 interface AssembledModel
-  extends Pick<ImportedModel, 'name' | 'notes' | 'file' | 'multiDevice' | 'folded' | 'evidence' | 'dims'> {
+  extends Pick<
+    ImportedModel,
+    'name' | 'notes' | 'file' | 'multiDevice' | 'folded' | 'constants' | 'evidence' | 'dims'
+  > {
   /** The inputs as the file states them. */
   readonly inputs: readonly SourceValue[];
   readonly graph: Graph;
 }
 
 async function assembleSource(source: OnnxModel, options: ImportOptions): Promise<AssembledModel> {
-  const constants = options.constants ?? {};
-  checkConstants(source, constants);
+  const constants = fixedInputs(source, options.constants ?? {});
   const bound = bindDimensions(source.graph.inputs, options, source.file);
   const model: OnnxModel = { ...source, graph: { ...source.graph, inputs: bound.inputs } };
   const absent = weightInputs(model, options.weights ?? []);
@@ -190,6 +199,7 @@ async function assembleSource(source: OnnxModel, options: ImportOptions): Promis
     file: model.file,
     multiDevice: model.multiDevice,
     folded: foldedAway(model, nodes),
+    constants,
     evidence: { kinds, identities, reasons: reasonsOf(named, reasons) },
   };
 }
@@ -280,9 +290,13 @@ function passesOf(
   ];
 }
 
-function checkConstants(model: OnnxModel, constants: Readonly<Record<string, ConstantTensor>>): void {
+/** @throws AutoparError `unknown-input`, `constant-mismatch` where a value is not one of its input */
+function fixedInputs(
+  model: OnnxModel,
+  values: Readonly<Record<string, FixedValue>>,
+): Readonly<Record<string, ConstantTensor>> {
   const inputs = new Map(model.graph.inputs.map((input) => [input.name, input]));
-  for (const [name, value] of Object.entries(constants)) {
+  const fixed = Object.entries(values).map(([name, value]): [string, ConstantTensor] => {
     const input = inputs.get(name);
     if (!input)
       throw new AutoparError(
@@ -292,17 +306,37 @@ function checkConstants(model: OnnxModel, constants: Readonly<Record<string, Con
         { file: model.file },
         `its inputs are ${[...inputs.keys()].join(', ')}`,
       );
-    if (!fits(input, value)) {
-      throw new AutoparError(
-        'constant-mismatch',
-        'input',
-        `--const ${name} is ${value.dtype} [${value.shape.join(', ')}], but the model wants ${input.dtype} ` +
-          `[${(input.shape ?? []).map((size) => size ?? '?').join(', ')}]`,
-        { file: model.file, tensor: name },
-        'give an array of this type and shape',
-      );
-    }
-  }
+    const tensor = typeof value === 'object' ? value : filled(input, value);
+    if (tensor && fits(input, tensor)) return [name, tensor];
+    const given = typeof value === 'object' ? ` is ${value.dtype} [${value.shape.join(', ')}]` : `=${value}`;
+    throw new AutoparError(
+      'constant-mismatch',
+      'input',
+      `--const ${name}${given}, but the model wants ${input.dtype} ` +
+        `[${(input.shape ?? []).map((size) => size ?? '?').join(', ')}]`,
+      { file: model.file, tensor: name },
+      typeof value === 'object' || !input.shape?.every(isSize)
+        ? 'give an array of this type and shape'
+        : 'give a value of this type',
+    );
+  });
+  return Object.fromEntries(fixed);
+}
+
+/** A tensor of an input's type and shape with one value everywhere; null where the type lacks it, or the shape is open. */
+function filled({ dtype, shape }: SourceValue, value: number | boolean): ConstantTensor | null {
+  if (dtype === null || !shape?.every(isSize) || !hasConstants(dtype)) return null;
+  if ((typeof value === 'boolean') !== (dtype === 'bool') || !(isFloating(dtype) || Number.isInteger(Number(value))))
+    return null;
+  const one = constant(dtype, [Number(value)]);
+  if (!isFloating(dtype) && numbersOf(one)[0] !== Number(value)) return null;
+  const data = new Uint8Array(one.data.length * elementCount(shape));
+  for (let at = 0; at < data.length; at += one.data.length) data.set(one.data, at);
+  return { dtype, shape, data };
+}
+
+function isSize(size: SourceDimension): size is number {
+  return typeof size === 'number';
 }
 
 function fits(input: SourceValue, value: ConstantTensor): boolean {

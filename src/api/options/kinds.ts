@@ -28,6 +28,7 @@ export const amount: OptionKind = {
   expected: 'a number that is not negative',
   holds: (value) => typeof value === 'number' && Number.isFinite(value) && value >= 0,
 };
+export const finite: OptionKind = { expected: 'a number', holds: (value) => Number.isFinite(value) };
 export const share: OptionKind = {
   expected: 'a share, from 0 to below 1',
   holds: (value) => typeof value === 'number' && value >= 0 && value < 1,

@@ -18,6 +18,7 @@ import type { SimulateOptions } from '../simulate.js';
 import {
   amount,
   either,
+  finite,
   flag,
   having,
   integer,
@@ -35,12 +36,15 @@ import {
   texts,
 } from './kinds.js';
 
+/** A tensor, or what fills an input: a number, a boolean. */
+const fixedValue = either(object, either(finite, flag));
+
 /** Options of importing that models from the command line take. */
 export const reading = {
   dims: record(integerFrom(1)),
   shapes: record(numbers),
   globalBatch: integerFrom(1),
-  constants: record(object),
+  constants: record(fixedValue),
   weights: texts,
   dispatch: oneOf(...DISPATCHES),
   capacityFactor: amount,

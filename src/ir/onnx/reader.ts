@@ -8,6 +8,7 @@ import { type DType, dtypeOfOnnx, elementTypeText } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { CodeOf } from '../error-codes.js';
 import type { NumberType } from '../graph.js';
+import { withConstantWeights } from './constant-weights.js';
 import { dataFile, isMissing, problemsText } from './external-data.js';
 import {
   functionKey,
@@ -101,7 +102,7 @@ function decode(file: string): ModelProto {
       'give an .onnx file as torch.onnx.export writes it',
     );
   }
-  return model;
+  return withConstantWeights(model);
 }
 
 /** The error for a file that cannot be read. */

@@ -17,6 +17,11 @@ export function constant(dtype: DType, values: readonly number[], shape: readonl
   return { dtype, shape, data };
 }
 
+/** Whether `constant` makes tensors of a type. */
+export function hasConstants(dtype: DType): boolean {
+  return WRITERS[dtype] !== undefined;
+}
+
 /** A constant as a weight of a graph. */
 export function constantWeight({ dtype, shape, data }: ConstantTensor): Weight {
   return { dtype, shape, role: 'constant', source: { kind: 'inline', data } };

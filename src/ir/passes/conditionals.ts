@@ -13,7 +13,7 @@ export const inlineConditional: Rewrite = async (node, context) => {
       node,
       context,
       'branches on a condition that depends on the data, which a static plan cannot follow',
-      'make its condition a constant, for instance by binding dimensions with --dim or an input with --const',
+      'make its condition a constant, for instance by binding dimensions with --dim or an input with --const NAME=VALUE',
     );
   }
   const branch = await bodyOf(node, condition.data[0] ? 'then_branch' : 'else_branch', context);

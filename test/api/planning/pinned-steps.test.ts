@@ -1,6 +1,6 @@
 /**
- * @file Pins of operators, and stages that are laid out, leave the search over steps as it is: the plan keeps them, takes what
- * else makes a step fast or lets it fit, and is no slower than the best of dp and tp under the same pins.
+ * @file Pins of operators, stages that are laid out, and tokens dispatched to experts leave the search over steps as it is: the
+ * plan keeps them, takes what else makes a step fast or lets it fit, and is no slower than the best of dp and tp beside them.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,8 +16,10 @@ import { importedFor } from '../../../src/api/models/training-form.js';
 import { plan } from '../../../src/api/plan.js';
 import { type Annotations, annotationsOf, type PinRecord } from '../../../src/api/requests/annotations.js';
 import { AutoparError } from '../../../src/ir/error.js';
+import type { Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { gptSizes } from '../../cost-model/step/sizes.js';
+import { routedExperts } from '../../pipelines/expert-models.js';
 import { EVERYTHING, slowTests } from '../../selection.js';
 
 const slow = slowTests(test);
@@ -26,24 +28,19 @@ const TRAINING: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind:
 
 const UP = '/layers.0/feed_forward/up/MatMul';
 
-function saved(
-  t: ExecutionContext,
-  layers: number,
-  width = 1,
-): Pick<NestedCompileOptions, 'model' | 'output' | 'training' | 'force'> {
+type Saved = Pick<NestedCompileOptions, 'model' | 'output' | 'training' | 'force'>;
+
+function saved(t: ExecutionContext, layers: number, width = 1): Saved {
+  const sizes = { hidden: 16 * width, heads: 2, sequence: 8 * width, vocabulary: 32, layers, batch: 8 * width };
+  return savedAs(t, languageModel('gpt', gptSizes(sizes), 1), TRAINING);
+}
+
+function savedAs(t: ExecutionContext, graph: Graph, training: Training): Saved {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const model = join(folder, 'model.onnx');
-  const sizes = gptSizes({
-    hidden: 16 * width,
-    heads: 2,
-    sequence: 8 * width,
-    vocabulary: 32,
-    layers,
-    batch: 8 * width,
-  });
-  writeFileSync(model, writeOnnx(languageModel('gpt', sizes, 1)));
-  return { model, output: join(folder, 'out'), training: TRAINING, force: true };
+  writeFileSync(model, writeOnnx(graph));
+  return { model, output: join(folder, 'out'), training, force: true };
 }
 
 function pinned(...pins: readonly PinRecord[]): Annotations {
@@ -91,6 +88,18 @@ test('a pin that names sp is kept on ranks that share sequences', async (t) => {
   const found = await compile({ ...options, annotations });
   t.true(found.plan.degrees.sp > 1);
   t.is(found.plan.tensors.ids, '[dp, sp]');
+});
+
+slow('steps of dispatched experts with balanced routers are proposed, and the program is right', async (t) => {
+  const options: NestedCompileOptions = {
+    ...savedAs(t, routedExperts('einsum'), { ...TRAINING, loss: { kind: 'mse', moeBalance: 0.5 } }),
+    ...{ dispatch: 'padded', cluster: '1x4:a100-sxm-80', planOnly: true },
+  };
+  const plain = await compile({ ...options, axes: 'roles' });
+  const found = await compile({ ...options, planOnly: false, verify: true });
+  t.true(found.verification?.passed);
+  t.true(found.compared?.some(({ proposed, stepSeconds }) => proposed !== null && stepSeconds !== null));
+  t.true(found.plan.predicted.stepSeconds <= 1.02 * plain.plan.predicted.stepSeconds);
 });
 
 test('steps keep the stages that operators are pinned to', async (t) => {
