@@ -374,6 +374,10 @@ test('inputs and options that do not go together', async (t) => {
     constants: { n: 1 },
   });
   const scalar = { ...typed, graph: { ...typed.graph, input: [value('x', [2, 3]), value('n', [3], 'uint8')] } };
+  const large = small([node('Relu', ['n'], ['y'])], { input: [value('n', [2 ** 20, 2 ** 20])] });
+  await refused(t, await saved(large), 'constant-mismatch', /n=1, but the model wants float32/, {
+    constants: { n: 1 },
+  });
   for (const n of [256, -1, 1.5, true])
     await refused(
       t,

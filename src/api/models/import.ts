@@ -315,9 +315,7 @@ function fixedInputs(
       `--const ${name}${given}, but the model wants ${input.dtype} ` +
         `[${(input.shape ?? []).map((size) => size ?? '?').join(', ')}]`,
       { file: model.file, tensor: name },
-      typeof value === 'object' || !input.shape?.every(isSize)
-        ? 'give an array of this type and shape'
-        : 'give a value of this type',
+      `give ${typeof value === 'object' ? '' : 'a value of this type, or '}an array of this type and shape`,
     );
   });
   return Object.fromEntries(fixed);
@@ -326,14 +324,19 @@ function fixedInputs(
 /** A tensor of an input's type and shape with one value everywhere; null where the type lacks it, or the shape is open. */
 function filled({ dtype, shape }: SourceValue, value: number | boolean): ConstantTensor | null {
   if (dtype === null || !shape?.every(isSize) || !hasConstants(dtype)) return null;
-  if ((typeof value === 'boolean') !== (dtype === 'bool') || !(isFloating(dtype) || Number.isInteger(Number(value))))
-    return null;
+  if ((typeof value === 'boolean') !== (dtype === 'bool')) return null;
+  if (!isFloating(dtype) && !Number.isSafeInteger(Number(value))) return null;
   const one = constant(dtype, [Number(value)]);
-  if (!isFloating(dtype) && numbersOf(one)[0] !== Number(value)) return null;
+  const [held = Number.NaN] = numbersOf(one);
+  const isHeld = isFloating(dtype) ? Number.isFinite(held) : held === Number(value);
+  if (!isHeld || one.data.length * elementCount(shape) > MOST_BYTES) return null;
   const data = new Uint8Array(one.data.length * elementCount(shape));
   for (let at = 0; at < data.length; at += one.data.length) data.set(one.data, at);
   return { dtype, shape, data };
 }
+
+/** Bytes of an input that a number fills: what such values choose, a branch or a size, is small. */
+const MOST_BYTES = 2 ** 28;
 
 function isSize(size: SourceDimension): size is number {
   return typeof size === 'number';
